@@ -117,7 +117,7 @@ def gumbel(count: int) -> None:
     made = time.perf_counter() - start
     start = time.perf_counter()
     model = jm.from_mdp(kernels, rewards, 0.99, "gumbel-max", "time")
-    best = np.argmax(jm.evaluate(jm.from_mdp(kernels, rewards, 0.99), "uniform", order=1).mean, axis=1)
+    best = np.argmax(jm.evaluate(model, "uniform", order=1).mean, axis=1)
     policy = 0.5 * np.eye(8)[best] + 0.5 / 8
     taken = time.perf_counter() - start
     over = np.array([kernels[0][[s]].indices.tolist() == [s] for s in range(model.num_states)])

@@ -1,5 +1,6 @@
 """Gumbel-max in closed form: the law of a pair against an integral and against draws, and hindsight by it."""
 
+import dataclasses
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator
@@ -366,8 +367,40 @@ def test_a_large_model_is_answered_without_tables() -> None:
         states.append(int(rng.choice(size, p=kernel[states[-1], actions[-1]])))
     found = jm.hindsight(model, policy, jm.Trajectory(states, actions), other_policy=np.roll(policy, 1), horizon=6)
     assert found.path.sum(axis=1) == pytest.approx(np.ones(7))
+    best, alike = jm.optimal_policy(model), jm.from_mdp(kernel, model.marginal_mdp().rewards, 0.95)
+    assert best.actions.tolist() == jm.optimal_policy(alike).actions.tolist()
+    np.testing.assert_allclose(jm.evaluate(model, policy, order=1).mean, jm.evaluate(alike, policy, order=1).mean)
     assert found.gap.mean_error < 1e-12
     assert not model.is_drawn
+
+
+def test_two_actions_have_exact_tables_in_each_state() -> None:
+    """Whatever the seed: pairs of the table, and gaps of `evaluate` beside those of a log of which nothing was seen."""
+    table = random_listing(7)
+    model = jm.from_mdp(table, None, 0.8, jm.GumbelMax(draws=2, seed=5))
+    assert isinstance(model, GumbelModel)
+    assert model.has_exact_tables
+    for s in ("s0", "s1"):
+        p, q = np.zeros(3), np.zeros(3)
+        for law, a in ((p, "a0"), (q, "a1")):
+            for chance, t, _ in table[s][a]:
+                law[int(t[1])] += chance
+        law = model.query_law(s, [0, 1])
+        joint = np.zeros((3, 3))
+        number = {model.state_index(f"s{t}"): t for t in range(3)}
+        for chance, (t, u) in zip(law.probabilities, law.successors, strict=True):
+            joint[number[t], number[u]] += chance
+        np.testing.assert_allclose(joint, exact_pair(p, q), rtol=0, atol=1e-14)
+    policy = as_rows(model, random_choices(table, 3, is_sure=False))
+    solution = jm.evaluate(model, policy)
+    for s in ("s0", "s1"):
+        one, two = solution.gap(s, "a1", "a0"), jm.hindsight(model, policy, jm.Trajectory([s], ["a0"]), "a1").gap
+        assert abs(one.mean - two.mean) <= one.mean_error + two.mean_error + 1e-13
+        assert abs(one.variance - two.variance) <= one.variance_error + two.variance_error + 1e-13
+        assert one.superiority().estimate == pytest.approx(two.superiority().estimate, abs=0.01)
+    assert "drawn" not in repr(solution)
+    more = jm.from_mdp(random_listing(7, actions=3), None, 0.8, "gumbel-max")
+    assert "drawn for Gumbel noise" in repr(dataclasses.replace(solution, model=more))
 
 
 def test_what_gumbel_noise_does_not_say() -> None:

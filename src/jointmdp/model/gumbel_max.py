@@ -20,7 +20,7 @@ from jointmdp.ground.checks import Sharing
 from jointmdp.model.action_laws import ActionLaws, numbered_laws
 from jointmdp.model.couplings import GumbelMax, coupled_tables
 from jointmdp.model.gumbel_laws import laws_given, relative_error
-from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.joint_mdp import JointMDP, MarginalMDP
 from jointmdp.model.tables import as_available
 
 AT_ONCE = 2**18  # numbers of laws that are sorted at once
@@ -133,8 +133,11 @@ class GumbelModel(JointMDP):
         """The tables, drawn when they are first read."""
         if name not in TABLES or "laws" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        drawn = coupled_tables(self.laws, self.coupling, self.has_common_grid, self.max_entries)
-        self.keep(JointMDP(*drawn, self.discount, self.sharing, available=self.available))
+        if self.sharing == "none":  # nobody sees which outcomes stand in one row
+            self.keep(self.alone)
+        else:
+            drawn = coupled_tables(self.laws, self.coupling, self.has_common_grid, self.max_entries)
+            self.keep(JointMDP(*drawn, self.discount, self.sharing, available=self.available))
         return self.__dict__[name]
 
     def keep(self, tables: JointMDP) -> None:
@@ -149,7 +152,8 @@ class GumbelModel(JointMDP):
     @property
     def has_exact_tables(self) -> bool:
         """Whether nothing of the tables is drawn: two actions at most in a state, which has scenarios of its own."""
-        return not self.has_common_grid and bool(np.all(self.available.sum(axis=1) <= 2))
+        few = not self.has_common_grid and bool(np.all(self.available.sum(axis=1) <= 2))
+        return few or self.sharing == "none"
 
     @property
     def num_states(self) -> int:
@@ -173,6 +177,10 @@ class GumbelModel(JointMDP):
         names: dict[str, Any] = {"state_names": self.state_names, "action_names": self.action_names}
         return JointMDP(*tables, self.discount, "none", available=self.available, **names)
 
+    def marginal_mdp(self) -> MarginalMDP:
+        """The ordinary MDP that each action sees by itself."""
+        return self.alone.marginal_mdp()
+
     @cached_property
     def reward_bound(self) -> float:
         """R_max, the largest ``|R|`` among outcomes that can happen."""
@@ -182,7 +190,8 @@ class GumbelModel(JointMDP):
         kept = ("laws", "coupling", "discount", "sharing", "has_common_grid", "max_entries", "available")
         parts = {name: getattr(self, name) for name in (*kept, "state_names", "action_names")}
         found = GumbelModel(**{**parts, **changes})
-        if self.is_drawn and found.has_common_grid == self.has_common_grid and found.laws is self.laws:
+        is_alike = found.has_common_grid == self.has_common_grid and found.laws is self.laws
+        if self.is_drawn and is_alike and (found.sharing == "none") == (self.sharing == "none"):
             found.keep(self)
         return found
 

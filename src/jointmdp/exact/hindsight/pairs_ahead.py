@@ -175,10 +175,10 @@ class PairsAhead:
         is_closed = not len(fresh)
         known = np.setdiff1d(known, fresh)  # those that come with the last step bring nothing
         is_mine = np.isin(self._store.parent, known)
-        parent, *columns, child, off = (column[is_mine] for column in self._store)
-        order = np.argsort(parent, kind="stable")
-        moves = PairMoves(np.searchsorted(known, parent), *columns, _numbered(known, child), off)
-        return known, PairMoves._make(column[order] for column in moves), is_closed
+        order = np.argsort(self._store.parent[is_mine], kind="stable")
+        moves = PairMoves._make(column[is_mine][order] for column in self._store)
+        parent, child = np.searchsorted(known, moves.parent), _numbered(known, moves.child)
+        return known, moves._replace(parent=parent, child=child), is_closed
 
     def _make(self, codes: Ints) -> None:
         """Add the moves of these pairs to those that are known."""

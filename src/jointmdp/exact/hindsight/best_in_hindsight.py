@@ -146,7 +146,8 @@ class BestInHindsight(Hindsight):
                 f"BestInHindsight(nothing else{limit} gives more on average than what was done; {self.num_steps} steps)"
             )
         spread = 0.0 if self.gap.variance <= self.gap.variance_error else self.gap.std
-        more = f"{self.gap.mean:.6g} more on the same noise, ± {spread:.6g} of what is not known"
+        better = "more" if self.gap.mean >= 0 else "less"  # noise of its own may be worse
+        more = f"{abs(self.gap.mean):.6g} {better} on the same noise, ± {spread:.6g} of what is not known"
         if count == 1 and len(self.decisions) == 1:
             return f"BestInHindsight(it turned on one decision: {turning} would have given {more})"
         most = sorted(self.decisions, key=lambda each: -each.gain)

@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 
 from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, all_cells, node_moves, seen_moves
-from jointmdp.exact.hindsight.scenario_posteriors import SeenPaths, ends_of
+from jointmdp.exact.hindsight.scenario_posteriors import SeenPaths, SeenStep, ends_of
 from jointmdp.exact.hindsight.trajectory import Trajectory
 from jointmdp.ground.answers import ResultFace
 from jointmdp.ground.arrays import Bools, Floats, Ints, summed
 from jointmdp.ground.errors import ModelError
+from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import uniform_policy
 
@@ -36,15 +37,40 @@ def kernel_of(model: JointMDP, paths: SeenPaths, chances: Sequence[Floats], time
     state, action = np.nonzero(model.available)
     rows, apart = np.eye(A)[action], np.zeros(len(state), dtype=bool)
     for t in times:
-        step, at_step = paths.steps[t], np.zeros(S * A * S)
+        step, weight, at_step = paths.steps[t], chances[t], np.zeros(S * A * S)
+        if model.sharing == "time" and not isinstance(model, GumbelModel):
+            step, weight = _as_one_place(step, weight), np.ones(1)
         own = seen_moves(step)
-        for k in np.flatnonzero(chances[t]).tolist():
-            place = np.full(len(state), k)
-            moves = node_moves(np.arange(len(state)), place, state, rows, apart, step, own, branch)
+        for place, chance in _beside(model, step, weight):
+            some = np.flatnonzero(chance[state])
+            who = state[some]
+            moves = node_moves(some, place[who], who, rows[some], apart[some], step, own, branch)
             code = (state * A + action)[moves.parent] * S + moves.child % S
-            at_step += summed(code, chances[t][k] * moves.weight, len(at_step))
+            at_step += summed(code, chance[state[moves.parent]] * moves.weight, len(at_step))
         found.append(at_step.reshape(S, A, S))
     return np.stack(found)
+
+
+def _as_one_place(step: SeenStep, chances: Floats) -> SeenStep:
+    """All places as one: where everything meets the same scenarios, what is known of these is their average."""
+    mean = (chances @ step.posterior)[None]
+    one = (each[:1] for each in (step.which, step.state, step.action, step.prior))
+    return SeenStep(*one, np.zeros_like(mean), mean, np.zeros(mean.shape, dtype=np.int64))
+
+
+def _beside(model: JointMDP, step: SeenStep, chances: Floats) -> Iterator[tuple[Ints, Floats]]:
+    """Places of the seen branch that stand for all: one for each state, and how much it counts there, ``[S]`` each."""
+    places = np.flatnonzero(chances)
+    if model.sharing == "time":
+        for k in places.tolist():
+            yield np.full(model.num_states, k), np.full(model.num_states, chances[k])
+        return
+    # In all other states noise is its own, whichever place that is beside.
+    here, apart = np.zeros(model.num_states, dtype=np.int64), np.ones(model.num_states)
+    here[step.state[places]] = np.arange(len(places))
+    apart[step.state[places]] -= chances[places]
+    yield places[here], 1.0 - apart
+    yield places[(here + 1) % len(places)], apart
 
 
 def _any_action(model: JointMDP) -> OtherBranch:

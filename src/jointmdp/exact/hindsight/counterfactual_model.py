@@ -54,8 +54,9 @@ def kernel_of(model: JointMDP, paths: SeenPaths, chances: Sequence[Floats], time
 def _as_one_place(step: SeenStep, chances: Floats) -> SeenStep:
     """All places as one: where everything meets the same scenarios, what is known of these is their average."""
     mean = (chances @ step.posterior)[None]
-    one = (each[:1] for each in (step.which, step.state, step.action, step.prior))
-    return SeenStep(*one, np.zeros_like(mean), mean, np.zeros(mean.shape, dtype=np.int64))
+    which, state, action = step.which[:1], step.state[:1], step.action[:1]
+    after = np.zeros(mean.shape, dtype=np.int64)
+    return SeenStep(which, state, action, step.prior[:1], np.zeros_like(mean), mean, after)
 
 
 def _beside(model: JointMDP, step: SeenStep, chances: Floats) -> Iterator[tuple[Ints, Floats]]:
@@ -68,7 +69,7 @@ def _beside(model: JointMDP, step: SeenStep, chances: Floats) -> Iterator[tuple[
     # In all other states noise is its own, whichever place that is beside.
     here, apart = np.zeros(model.num_states, dtype=np.int64), np.ones(model.num_states)
     here[step.state[places]] = np.arange(len(places))
-    apart[step.state[places]] -= chances[places]
+    apart[step.state[places]] = np.maximum(1.0 - chances[places], 0.0)
     yield places[here], 1.0 - apart
     yield places[(here + 1) % len(places)], apart
 

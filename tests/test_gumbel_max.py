@@ -13,6 +13,7 @@ import pytest
 from test_equal_outcomes import exact_pair
 
 import jointmdp as jm
+from jointmdp.ground import archives
 from jointmdp.model.gumbel_laws import laws_given, relative_error
 from jointmdp.model.gumbel_max import GumbelModel
 
@@ -412,6 +413,45 @@ def test_what_gumbel_noise_does_not_say() -> None:
         _ = found.posterior
     assert np.isnan(found.table()[0]["noise_known"])
     assert found.most_likely_path()[0] == "s"
+
+
+def test_actions_that_some_states_lack() -> None:
+    """The branch may have been where the action does not exist; the last state lacks one."""
+    table = {
+        "s": {"a": [(0.5, "t", 0), (0.5, "u", 0)], "b": [(0.3, "t", 1), (0.7, "u", 0)]},
+        "t": {"b": [(0.4, "s", 2), (0.6, "u", 0)]},
+        "u": {"a": [(0.2, "s", 1), (0.8, "t", 0)]},
+    }
+    model = jm.from_mdp(table, None, 0.8, "gumbel-max", "time")
+    policy = np.where(model.available, 1.0, 0.0)
+    policy /= policy.sum(axis=1, keepdims=True)
+    seen = jm.Trajectory(["s", None, "s"], ["a", "a"])
+    found = jm.hindsight(model, policy, seen, "b", horizon=3)
+    choices = {s: dict.fromkeys(row, 1 / len(row)) for s, row in table.items()}
+    # The log was in u, since t has no action a.
+    known = jm.Trajectory(["s", "u", "s"], ["a", "a"])
+    truth = Enumeration(table, choices, "b", known, 3, "time", 0.8)
+    assert found.gap.mean == pytest.approx(truth.moment(1), abs=1e-12)
+    assert found.gap.variance == pytest.approx(truth.moment(2), abs=1e-12)
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.npz"
+    jm.save(jm.from_mdp(RARE, None, 0.9, "gumbel-max"), path)
+    page, arrays = archives.read(path)
+    for name, damage in (
+        ("starts", lambda a: a[:-1]),
+        ("starts", lambda a: a[:0]),
+        ("law_probabilities", lambda a: -a),
+        ("law_rewards", lambda a: a[:-1]),
+        ("law_successors", lambda a: a + 100),
+    ):
+        archives.write(path, page, {**arrays, name: damage(arrays[name])})
+        with pytest.raises(jm.ModelError, match="cannot load"):
+            jm.load(path)
+    archives.write(path, {**page, "gumbel_noise": {}}, arrays)
+    with pytest.raises(jm.ModelError, match="gumbel_noise"):
+        jm.load(path)
 
 
 def test_changes_keep_the_laws(tmp_path: Path) -> None:

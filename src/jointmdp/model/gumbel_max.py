@@ -55,7 +55,7 @@ class Outcomes(NamedTuple):
         """Chances, rewards and successors of some laws, ``[K, n]``; filled up with chances of 0."""
         places = self.starts[laws][:, None] + np.arange(int(np.diff(self.starts)[laws].max(initial=1)))
         is_in = places < self.starts[laws + 1][:, None]
-        places = np.where(is_in, places, self.starts[laws][:, None])
+        places = np.where(is_in, places, 0)
         return np.where(is_in, self.probabilities[places], 0.0), self.rewards[places], self.successors[places]
 
     def given(self, seen: Ints, outcome: Ints, other: Ints) -> tuple[Ints, Ints, Floats, Floats]:

@@ -11,6 +11,7 @@ actions and by all branches at the same time.
 from itertools import product
 
 import numpy as np
+import scipy.sparse as sp
 
 import jointmdp as jm
 
@@ -52,6 +53,35 @@ def _kernels(diabetic: int, before: tuple[int, ...], now: tuple[int, ...]) -> li
 
 def _abnormal(rate: np.ndarray, pressure: np.ndarray, oxygen: np.ndarray, glucose: np.ndarray) -> np.ndarray:
     return (rate != 1).astype(int) + (pressure != 1) + (oxygen != 1) + (glucose != 2)
+
+
+def ordinary_sepsis() -> tuple[list[sp.csr_array], list[sp.csr_array]]:
+    """The transition probabilities of each action, and what they pay, each ``[S, S]``: an ordinary MDP."""
+    treatments, count = list(product((0, 1), repeat=3)), int(np.prod(SIZES))
+    vitals = np.stack(np.unravel_index(np.arange(90), SIZES[1:5]))
+    bad = _abnormal(*vitals)
+    matrices, rewards = [], []
+    for a, now in enumerate(treatments):
+        paid = np.where(bad >= 3, -1.0, np.where((bad == 0) & (a == 0), 1.0, 0.0))
+        rows: list[np.ndarray] = []
+        for diabetic, at, before in product((0, 1), range(90), treatments):
+            row = np.zeros((2, 90, 8))
+            if bad[at] >= 3 or (bad[at] == 0 and not any(before)):
+                row[diabetic, at, treatments.index(before)] = 1.0
+            else:
+                parts = [kernel[x[at]] for kernel, x in zip(_kernels(diabetic, before, now), vitals, strict=True)]
+                row[diabetic, :, a] = np.einsum("a,b,c,d->abcd", *parts).ravel()
+            rows.append(row.ravel())
+        kernel = sp.csr_array(np.array(rows))
+        gains = kernel.copy()
+        ends = np.repeat((bad >= 3) | (bad == 0), 8) & np.tile(np.array([not any(t) for t in treatments]), 90)
+        over = np.tile(np.repeat(bad >= 3, 8) | ends, 2)
+        gains.data = np.tile(np.repeat(paid, 8), 2)[kernel.indices]
+        gains.data[np.repeat(over, np.diff(kernel.indptr))] = 0.0
+        matrices.append(kernel)
+        rewards.append(gains)
+    assert matrices[0].shape == (count, count)
+    return matrices, rewards
 
 
 def sepsis(discount: float = 0.99) -> jm.JointMDP:

@@ -85,9 +85,8 @@ BAD_MODELS: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["no scenarios"],
     ),
     "no actions": (parts(rewards=np.zeros((3, 2, 0)), successors=np.zeros((3, 2, 0))), ["no actions"]),
-    "discount zero": (parts(discount=0), ["discount is 0", "(0, 1)"]),
     "discount above one": (parts(discount=1.01), ["discount is 1.01"]),
-    "discount negative": (parts(discount=-0.5), ["discount is -0.5"]),
+    "discount negative": (parts(discount=-0.5), ["discount is -0.5", "[0, 1)"]),
     "discount nan": (parts(discount=NAN), ["discount is nan"]),
     "discount no number": (parts(discount="high"), ["discount must be a number", "'high'"]),
     "discount an array": (parts(discount=[0.9, 0.9]), ["discount must be a number"]),
@@ -261,11 +260,16 @@ BAD_COUPLINGS: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "draws no number": (lambda: mdp(coupling=jm.GumbelMax(draws="many")), ["draws", "'many'"]),
     "seed negative": (lambda: mdp(coupling=jm.GumbelMax(seed=-1)), ["seed is -1"]),
     "too few draws for all states": (
-        lambda: mdp(np.random.default_rng(0).dirichlet(np.ones(3), (3, 2)), coupling=jm.GumbelMax(3), sharing="time"),
+        lambda: mdp(
+            np.random.default_rng(0).dirichlet(np.ones(3), (3, 2)), coupling=jm.GumbelMax(3), sharing="time"
+        ).rewards,  # drawn when they are first read
         ["take more draws", "6 actions", 'sharing="state"'],
     ),
     "maximal table too large": (lambda: mdp(coupling="maximal", max_entries=5), ["maximal", "3·3·2 = 18"]),
-    "gumbel table too large": (lambda: mdp(coupling="gumbel-max", max_entries=5), ["gumbel-max", "fewer draws"]),
+    "gumbel table too large": (
+        lambda: mdp(coupling="gumbel-max", max_entries=5).rewards,
+        ["gumbel-max", "fewer draws"],
+    ),
     "sharing misspelt": (lambda: mdp(sharing="clock"), ["sharing is 'clock'"]),
     "table too large": (lambda: mdp(coupling="independent", max_entries=50), ["9 scenarios", "3·9·2 = 54", "50"]),
     "no entries allowed": (lambda: mdp(max_entries=0), ["max_entries is 0"]),

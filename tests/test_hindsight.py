@@ -383,8 +383,8 @@ def test_bad_questions() -> None:
         jm.hindsight(model, "wait", several, "order")
     with pytest.raises(ModelError, match="trajectory 1: action 0"):
         jm.hindsight(model, "wait", [seen, jm.Trajectory(["low", "high"], ["sell"])], "order")
-    with pytest.raises(ModelError, match="and 3 steps would follow"):
-        jm.hindsight(model, "wait", seen, other_policy="order", horizon=4)
+    with pytest.raises(ModelError, match="compared to order 2"):
+        jm.hindsight(model, "wait", seen, other_policy="order", order=3)
 
 
 def test_returns_without_an_end() -> None:
@@ -412,6 +412,105 @@ def test_a_large_reward_elsewhere_changes_nothing() -> None:
     np.testing.assert_allclose(near.posterior[0], [0.0, 0.5, 0.5])
     with pytest.raises(ModelError, match="never pays 300"):
         jm.hindsight(model, 0, jm.Trajectory([0, 1], [0], [300.0]), 1)
+
+
+HIDDEN = {  # B pays 0 or a large penalty, A pays 1
+    "s": {"go": [(0.5, "A", 0), (0.5, "B", 0)], "wait": [(1.0, "end", 0.5)]},
+    "A": {"go": [(1.0, "end", 1)]},
+    "B": {"go": [(0.5, "end", 0), (0.5, "end", -1e6)]},
+}
+
+
+def test_a_reward_is_that_of_one_place() -> None:
+    """Equal in one place, it is not another one elsewhere, however large what is paid there."""
+    model = jm.from_mdp(HIDDEN, None, 1.0, "comonotone")
+    seen = jm.Trajectory(["s", None, "end"], ["go", "go"], [None, 1.0])
+    for each in (seen, jm.Trajectory(seen.states, seen.actions, [None, 1.0 + 1e-8])):
+        found = jm.hindsight(model, "go", each, "wait")
+        assert found.seen_return.mean == 1.0
+        assert found.gap.mean == -0.5
+
+
+@pytest.mark.parametrize("logged", [5, 0.5, 1e-3])
+def test_a_reward_that_nothing_pays_is_named(logged: float) -> None:
+    table = {"s": {"go": [(0.5, "end", 0), (0.5, "end", -1e7)], "wait": [(1.0, "end", 0.5)]}}
+    model = jm.from_mdp(table, None, 0.9)
+    with pytest.raises(ModelError, match=rf"step 0, go in s never pays {logged:g} .* it pays -1e\+07, 0 "):
+        jm.hindsight(model, "go", jm.Trajectory(["s", "end"], ["go"], [logged]), "wait")
+    rounded = float(np.float32(-1e7 / 3))
+    thirds = jm.from_mdp({"s": {"go": [(0.5, "end", 0), (0.5, "end", -1e7 / 3)], "wait": [(1, "end", 0)]}}, None, 0.9)
+    found = jm.hindsight(thirds, "go", jm.Trajectory(["s", "end"], ["go"], [rounded]), "wait")
+    assert found.seen_return.mean == pytest.approx(-1e7 / 3, rel=1e-15)
+
+
+def test_candidates_are_told_apart_as_far_as_rounding_can() -> None:
+    """In single precision 1.0000001 and 1.0000005 differ; 1.00000001 and 1.00000002 do not."""
+    for first, second, logged, share in (
+        (1.0000001, 1.0000005, float(np.float32(1.0000001)), 1.0),
+        (1.00000001, 1.00000002, 1.000000016, 0.5),
+        (1.00000001, 1.00000002, 1.00000001, 1.0),
+    ):
+        table = {"s": {"go": [(0.5, "A", first), (0.5, "B", second)], "wait": [(1.0, "A", 0)]}}
+        model = jm.from_mdp(table, None, 0.9)
+        found = jm.hindsight(model, "go", jm.Trajectory(["s"], ["go"], [logged]), "wait")
+        assert found.posterior[0].max() == pytest.approx(share)
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_a_whole_policy_over_a_horizon_beyond_the_log(sharing: str) -> None:
+    for seed in range(2):
+        model = random_model(seed, sharing)
+        policy, other = random_policy(model, seed), random_policy(model, seed + 10)
+        seen = drawn(model, policy, 1 + seed, np.random.default_rng(seed))
+        found = jm.hindsight(model, policy, seen, other_policy=other, horizon=3)
+        truth = Enumeration(model, policy, seen, other, 3)
+        check(found, truth)
+        assert truth.better in found.gap.superiority().widened(1e-12)
+
+
+def test_what_came_before_the_start_must_be_possible() -> None:
+    model = jm.from_mdp(HIDDEN, None, 0.9)
+    impossible = jm.Trajectory(["s", "A", "end"], ["go", "go"], [7.0, None])
+    with pytest.raises(ModelError, match="at step 0, go in s never pays 7"):
+        jm.hindsight(model, "go", impossible, "go", start=1)
+    possible = jm.Trajectory(["s", "A", "end"], ["go", "go"])
+    with pytest.raises(ModelError, match="trajectory 1: the trajectory cannot happen"):
+        jm.hindsight(model, "go", [possible, impossible], "go", start=1)
+    with pytest.raises(ModelError, match="never pays 7"):
+        jm.bounds.hindsight_bounds(HIDDEN, None, 0.9, "go", impossible, "go", start=1)
+
+
+def test_bounds_of_several_logs() -> None:
+    logs = [jm.Trajectory(["s", "A", "end"], ["go", "go"]), jm.Trajectory(["s", "B"], ["go"])]
+    both = jm.bounds.hindsight_bounds(HIDDEN, None, 0.9, "go", logs, "wait")
+    assert both == [jm.bounds.hindsight_bounds(HIDDEN, None, 0.9, "go", each, "wait") for each in logs]
+    with pytest.raises(ModelError, match="trajectory 1: "):
+        jm.bounds.hindsight_bounds(HIDDEN, None, 0.9, "go", [logs[0], jm.Trajectory(["s", "end"], ["go"])], "wait")
+
+
+def test_a_gap_of_rounding_alone_is_told_as_none() -> None:
+    """0.1 + 0.2 and 0.3 in several steps."""
+    table = {
+        "s": {"one": [(1.0, "t", 0.1)], "two": [(1.0, "u", 0.3)]},
+        "t": {"one": [(1.0, "end", 0.2)]},
+        "u": {"one": [(1.0, "end", 0.0)]},
+    }
+    found = jm.hindsight(jm.from_mdp(table, None, 1.0), "one", jm.Trajectory(["s", "t", "end"], ["one", "one"]), "two")
+    assert found.gap.mean != 0
+    assert "0 more, within " in repr(found)
+    assert "± 0 of what is not known" in repr(found)
+
+
+def test_a_discount_of_zero_counts_the_first_step_alone() -> None:
+    model = random_model(1, "time", scenarios=3).with_discount(0)
+    policy = random_policy(model, 1)
+    seen = drawn(model, policy, 2, np.random.default_rng(1))
+    for action in (1 - seen.actions[0], random_policy(model, 4)):
+        how = {"action": action} if isinstance(action, int) else {"other_policy": action}
+        found = jm.hindsight(model, policy, seen, **how)
+        truth = Enumeration(model, policy, seen, action, 2)
+        check(found, truth)
+        assert truth.better in found.gap.superiority().widened(1e-12)
 
 
 def test_columns_of_other_libraries() -> None:

@@ -11,6 +11,7 @@ from . import simulators as simulators
 from .decisions.auditor import audit as audit
 from .decisions.comparing.compare import compare as compare
 from .exact.bounds.coupling_bounds import coupling_bounds as coupling_bounds
+from .exact.hindsight.best_in_hindsight import best_in_hindsight as best_in_hindsight
 from .exact.hindsight.hindsight import hindsight as hindsight
 from .exact.hindsight.trajectory import Trajectory as Trajectory
 from .exact.moments.column_blocks import Sharded as Sharded

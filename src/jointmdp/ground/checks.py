@@ -161,10 +161,11 @@ def as_successors(floats: Floats, num_states: int) -> Ints:
     return floats.astype(np.int64)
 
 
-def as_discount(value: Any) -> float:
+def as_discount(value: Any, *, may_be_zero: bool = False) -> float:
     """A discount in (0, 1]; 1 is for returns that come to an end, which `evaluate` checks."""
-    rule = "it must lie in (0, 1); 1 is for horizons and for models that surely end"
-    return _number_that(lambda x: 0 < x <= 1, rule)("discount", value)
+    begins = "[" if may_be_zero else "("
+    rule = f"it must lie in {begins}0, 1); 1 is for horizons and for models that surely end"
+    return _number_that(lambda x: 0 < x <= 1 or (may_be_zero and x == 0), rule)("discount", value)
 
 
 def as_sharing(value: Any) -> Sharing:

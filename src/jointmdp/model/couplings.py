@@ -30,7 +30,9 @@ where ``g_i`` are independent standard Gumbel variables: equally ``argmin_i E_i/
 exponential. Each action keeps its law, and the coupling is *counterfactually stable*: where action a got outcome i,
 action b gets another outcome j only if that became more likely relative to i, ``p_b(j)/p_a(j) > p_b(i)/p_a(i)``.
 
-Its scenarios are drawn, so they are an approximation whose error falls like ``1/√draws``; the marginals are exact:
+The joint law of two actions has a closed form (`gumbel_laws`), which a state with no more than two actions gets as it
+is. With more actions, or with scenarios that are common to all states, scenarios are drawn: an approximation whose
+error falls like ``1/√draws``; the marginals are exact:
 
 1. draws of E, and one more given that action a gets outcome i wherever no draw had that. By the lack of memory of E
    that is ``E = p_a T + E'`` with T and E' exponential, and ``E_i = p_a(i) T``;
@@ -64,6 +66,7 @@ from jointmdp.model.action_laws import (
     numbered_laws,
     one_uniform_tables,
 )
+from jointmdp.model.gumbel_laws import pair_cells
 from jointmdp.model.tables import ScenarioTables, blank_tables
 
 Scenarios = tuple[Floats, Ints]  # of one state: probabilities [W], and the outcome that each action gets [W, A]
@@ -231,11 +234,24 @@ def _gumbel_scenarios(rows: list[list[ActionLaw]], coupling: GumbelMax, common: 
     """Draws for each state by itself; with `common` the same noise of outcomes for all states."""
     draws, seed = checks.as_count("draws", coupling.draws), checks.as_count("seed", coupling.seed, 0)
     if not common:
-        seeded = ((row, np.random.default_rng([seed, s])) for s, row in enumerate(rows))
-        return [gumbel_scenarios(numbered_laws([row]), draws, rng, attempts=3) for row, rng in seeded]
+        seeded = ((numbered_laws([row]), np.random.default_rng([seed, s])) for s, row in enumerate(rows))
+        return [_of_pair(laws) or gumbel_scenarios(laws, draws, rng, attempts=3) for laws, rng in seeded]
     # One attempt: among all states hardly two draws are alike, so that more draws are as many more scenarios.
     chances, choices = gumbel_scenarios(numbered_laws(rows), draws, np.random.default_rng(seed), attempts=1)
     return [(chances, of_state) for of_state in choices.reshape(len(chances), len(rows), -1).swapaxes(0, 1)]
+
+
+def _of_pair(laws: Sequence[NumberedLaw]) -> Scenarios | None:
+    """The exact joint law where there are no more than two actions."""
+    present = [i for i, law in enumerate(laws) if len(law.numbers)]
+    if len(present) > 2:
+        return None
+    one, two = laws[present[0]], laws[present[-1]]
+    chances, places = pair_cells((one.numbers, two.numbers), (one.probabilities, two.probabilities))
+    choices = np.zeros((len(chances), len(laws)), dtype=np.int64)
+    for column, i in zip((0, -1), (present[0], present[-1]), strict=True):
+        choices[:, i] = laws[i].places[places[:, column]]
+    return chances, choices
 
 
 def _given_scenarios(state: int, row: list[ActionLaw], coupling: CouplingFunction) -> Scenarios:

@@ -20,6 +20,7 @@ from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.action_laws import ActionLaws, laws_from_entries
 from jointmdp.model.couplings import MAX_ENTRIES, Coupling, GumbelMax, coupled_tables
+from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import as_available
 
@@ -286,8 +287,19 @@ def from_mdp(  # many parameters: the parts of a model, and how to couple them
     """
     found = ordinary_model(transitions, rewards, available, state_names, action_names)
     common = checks.as_sharing(sharing) == "time" if common_grid is None else common_grid
-    tables = coupled_tables(found.laws, coupling, common, checks.as_count("max_entries", max_entries))
-    return JointMDP(*tables, discount, sharing, **found.names_and_actions())
+    return _coupled(found, coupling, common, checks.as_count("max_entries", max_entries), discount, sharing)
+
+
+def _coupled(  # many parameters: the parts of a model, and how to couple them
+    found: OrdinaryModel, coupling: Coupling, common: bool, max_entries: int, discount: float, sharing: Sharing
+) -> JointMDP:
+    """The tables, or of Gumbel-max the laws."""
+    parts = found.names_and_actions()
+    if isinstance(coupling, GumbelMax) or coupling == "gumbel-max":
+        chosen = coupling if isinstance(coupling, GumbelMax) else GumbelMax()
+        how: dict[str, Any] = {"has_common_grid": bool(common), "max_entries": max_entries}
+        return GumbelModel(found.laws, chosen, discount, sharing, **how, **parts)
+    return JointMDP(*coupled_tables(found.laws, coupling, common, max_entries), discount, sharing, **parts)
 
 
 def from_gymnasium(
@@ -320,8 +332,7 @@ def from_gymnasium(
         action_names = known
     found = _model_of_rows(rows, num_actions, state_names, action_names, range(len(rows)), range(num_actions))
     is_drawn = coupling == "gumbel-max" or isinstance(coupling, GumbelMax)  # draws serve one state best by itself
-    tables = coupled_tables(found.laws, coupling, not is_drawn or sharing == "time", MAX_ENTRIES)
-    return JointMDP(*tables, discount, sharing, **found.names_and_actions())
+    return _coupled(found, coupling, not is_drawn or sharing == "time", MAX_ENTRIES, discount, sharing)
 
 
 def _table_rows(table: Any) -> Rows:

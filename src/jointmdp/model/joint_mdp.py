@@ -117,7 +117,8 @@ class JointMDP(ModelTables):
         probabilities: ``[S, W]``, the probability of each scenario in each state.
         rewards: ``[S, W, A]``, any finite numbers (costs are negative rewards).
         successors: ``[S, W, A]``, state indices.
-        discount: in (0, 1); exactly 1 is for horizons, and for policies under which every return comes to an end.
+        discount: in [0, 1), 0 where the first step alone counts; exactly 1 is for horizons, and for policies under
+            which every return comes to an end.
         sharing: ``"state"``, ``"time"`` or ``"none"``; see the module's text.
         available: ``[S, A]`` booleans where the action set depends on the state. Entries of the tables that
             belong to unavailable actions are ignored.

@@ -1,5 +1,6 @@
-"""Policies as ``[S, A]`` arrays of action probabilities."""
+"""Policies as ``[S, A]`` arrays of action probabilities, and those that depend on time as ``[T, S, A]``."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -65,6 +66,40 @@ def as_policy(model: ModelTables, policy: Any) -> Floats:
             f"{rows[at]:g}, but it is not available there"
         )
     return rows
+
+
+def depends_on_time(policy: Any) -> bool:
+    """Whether this is an array ``[T, S, A]``, or a function that must be given two things, the time and the state."""
+    if not callable(policy):
+        try:
+            return not isinstance(policy, str | Mapping) and np.ndim(policy) == 3
+        except (TypeError, ValueError):  # rows of several lengths
+            return False
+    try:
+        known = inspect.signature(policy).parameters.values()
+    except (TypeError, ValueError):  # a function that does not say what it takes
+        return False
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(each.kind in positional and each.default is inspect.Parameter.empty for each in known) == 2
+
+
+def as_timed_policy(model: ModelTables, policy: Any, steps: int, then: Floats) -> Floats:
+    """A checked ``[T, S, A]`` policy of so many steps, from an array or a function that `depends_on_time`.
+
+    An array with more rows than steps is cut. At steps after its last row `then` is followed, ``[S, A]``.
+    """
+    count = steps if callable(policy) else min(len(policy), steps)
+
+    def at(t: int) -> Any:
+        return (lambda state: policy(t, state)) if callable(policy) else policy[t]
+
+    found = np.empty((steps, *then.shape))
+    for t in range(steps):
+        try:
+            found[t] = as_policy(model, at(t)) if t < count else then
+        except ModelError as error:
+            raise ModelError(f"at step {t}: {error}") from None
+    return found
 
 
 def _by_state(model: ModelTables, given: Mapping[Any, Any]) -> list[Any]:

@@ -98,7 +98,7 @@ class ModelTables:
         self.rewards = table
         self.successors = checks.as_successors(targets, num_states)
         self.available = exists
-        self.discount = checks.as_discount(discount)
+        self.discount = checks.as_discount(discount, may_be_zero=True)
         self.sharing: Sharing = checks.as_sharing(sharing)
         self.state_names = checks.as_names("state", state_names, num_states)
         self.action_names = checks.as_names("action", action_names, num_actions)

@@ -21,7 +21,11 @@ from jointmdp.ground import archives, checks
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.files import FilePath, path_name
 from jointmdp.ground.intervals import Interval
+from jointmdp.model.action_laws import ActionLaws, laws_from_entries
+from jointmdp.model.couplings import GumbelMax
+from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.tables import as_available
 
 if TYPE_CHECKING:
     from jointmdp.decisions.comparing.comparison import Comparison
@@ -39,6 +43,7 @@ PLAIN = (int, float, str)
 # U is 1, H is the length of the history, Q counts the four numbers of a certificate, and those that bound a value's
 # errors, N the orders from 0 and M those from 2.
 MODEL = {"probabilities": "SW", "rewards": "SWA", "successors": "SWA", "available": "SA"}
+GUMBEL = {"starts": "L", "law_probabilities": "E", "law_rewards": "E", "law_successors": "E"}  # laws of actions
 ANSWER = {
     "policy": "SA",
     "mean": "SA",
@@ -64,6 +69,7 @@ CERTIFIED = ("residual", "mean_error", "second_moment_error", "covariance_error"
 
 NAMES = ("state_names", "action_names")
 MODEL_KEYS = {*archives.HEAD, "kind", "discount", "sharing", *NAMES}
+NOISE = "gumbel_noise"  # how tables are drawn, where a file holds laws
 ANSWER_KEYS = {"moments", "order", "status", "method", "steps", "horizon", "minimise"}
 
 
@@ -111,9 +117,10 @@ def load(path: FilePath) -> JointMDP | Solution | Comparison | Comparisons | Ret
             return _sampled(kind, page, arrays)
         if kind not in ("model", "solution"):
             raise ModelError(f"its kind is {kind!r}; known are 'model', 'solution', {', '.join(map(repr, SAMPLED))}")
-        _check_keys(page, MODEL_KEYS | (ANSWER_KEYS if kind == "solution" else set()))
+        noise = {NOISE} & page.keys()
+        _check_keys(page, MODEL_KEYS | noise | (ANSWER_KEYS if kind == "solution" else set()))
         if kind == "model":
-            _check_arrays(arrays, MODEL)
+            _check_arrays(arrays, _model_axes(page, arrays))
             return _model(page, arrays)
         return _answer(page, arrays)
     except ModelError as error:
@@ -130,7 +137,23 @@ def _model_parts(model: JointMDP, kind: str) -> tuple[dict[str, Any], dict[str, 
         names = getattr(model, key)
         page[key] = None if names is None else [*map(_written, names)]
     dtypes = {"successors": "<i8", "available": "|b1"}
-    return page, {name: _plain(getattr(model, name), dtypes.get(name, "<f8")) for name in MODEL}
+    tables: Any = MODEL
+    if isinstance(model, GumbelModel):
+        drawn = {"draws": model.coupling.draws, "seed": model.coupling.seed, "max_entries": model.max_entries}
+        page[NOISE] = {**drawn, "has_common_grid": model.has_common_grid}
+        tables = MODEL if model.is_drawn or kind == "solution" else ["available"]
+    arrays = {name: _plain(getattr(model, name), dtypes.get(name, "<f8")) for name in tables}
+    if isinstance(model, GumbelModel):
+        parts: Any = zip(GUMBEL, model.laws, ("<i8", "<f8", "<f8", "<i8"), strict=False)
+        arrays |= {name: _plain(part, kind) for name, part, kind in parts}
+    return page, arrays
+
+
+def _model_axes(page: dict[str, Any], arrays: Arrays) -> dict[str, str]:
+    """The arrays that the model of a file has; of laws there may be no tables."""
+    if NOISE not in page:
+        return MODEL
+    return (MODEL if "probabilities" in arrays else {"available": "SA"}) | GUMBEL
 
 
 def _model(page: dict[str, Any], arrays: Arrays) -> JointMDP:
@@ -139,8 +162,36 @@ def _model(page: dict[str, Any], arrays: Arrays) -> JointMDP:
     if not all(isinstance(page[key], list | None) for key in NAMES):
         raise ModelError("its names of states and actions must be lists of strings and tuples")
     names = {key: page[key] and [*map(_name, page[key])] for key in NAMES}
+    if NOISE in page:
+        return _gumbel_model(page, arrays, names)
     tables: dict[str, Any] = {name: arrays[name] for name in MODEL}
     return JointMDP(discount=page["discount"], sharing=page["sharing"], **names, **tables)
+
+
+def _gumbel_model(page: dict[str, Any], arrays: Arrays, names: dict[str, Any]) -> GumbelModel:
+    """From the laws of its actions, with the tables where these were drawn."""
+    noise = page[NOISE]
+    if not isinstance(noise, dict) or noise.keys() != {"draws", "seed", "has_common_grid", "max_entries"}:
+        raise ModelError(f"it is damaged: its {NOISE} is {noise!r}")
+    starts, chances, gains, targets = (arrays[name] for name in GUMBEL)
+    exists = as_available(arrays["available"], *arrays["available"].shape)
+    sizes = np.diff(starts)
+    is_whole = len(starts) == exists.size + 1 and starts[0] == 0 and bool(np.all(sizes >= 0))
+    if not is_whole or not starts[-1] == len(chances) == len(gains) == len(targets):
+        raise ModelError("it is damaged: the laws of its actions do not fit together")
+    owners = np.repeat(np.arange(exists.size), sizes)
+    if np.any((targets < 0) | (targets >= len(exists))):
+        raise ModelError(f"it is damaged: its laws lead to states that are none of the {len(exists)}")
+    laws_from_entries(owners, chances, gains, targets, exists, lambda s, a: checks.place((s, a), "state", "action"))
+    laws = ActionLaws(starts, chances, gains, targets, exists.shape[1])
+    coupling = GumbelMax(draws=noise["draws"], seed=noise["seed"])
+    grid, entries = bool(noise["has_common_grid"]), checks.as_count("max_entries", noise["max_entries"])
+    how: dict[str, Any] = {**names, "available": exists, "has_common_grid": grid, "max_entries": entries}
+    model = GumbelModel(laws, coupling, page["discount"], page["sharing"], **how)
+    if "probabilities" in arrays:
+        tables: dict[str, Any] = {name: arrays[name] for name in MODEL}
+        model.keep(JointMDP(discount=page["discount"], sharing=page["sharing"], **names, **tables))
+    return model
 
 
 def _written(name: Any, is_inside: bool = False) -> Any:
@@ -214,13 +265,18 @@ def _answer(page: dict[str, Any], arrays: Arrays) -> Solution:
     order = checks.as_count("order", page["order"], least=2)
     if order > 2 and kind != "state":
         raise ModelError(f"its order is {order}; moments held by {kind!r} have order 2")
-    axes = {**MODEL, **ANSWER, **MOMENTS[kind], **(HIGHER if order > 2 else {})}
+    of_model = _model_axes(page, arrays)
+    axes = {**of_model, **ANSWER, **MOMENTS[kind], **(HIGHER if order > 2 else {})}
     _check_arrays(arrays, axes)
+    if "probabilities" not in of_model:
+        raise ModelError("it is damaged: it holds a solution and no tables")
     model = _model(page, arrays)
     sizes = {"S": model.num_states, "W": model.num_scenarios, "A": model.num_actions, "Q": len(CERTIFIED)}
     sizes |= {"P": 1 if model.sharing == "none" else model.num_states, "H": arrays["history"].size}
     sizes |= {"N": order + 1, "M": order - 1, "U": 1}
     for name, letters in axes.items():
+        if name in GUMBEL:
+            continue
         shape = tuple(sizes[letter] for letter in letters)
         checks.check_shape(name, arrays[name], shape, f"[{', '.join(letters)}]")
 
@@ -261,7 +317,7 @@ def _check_arrays(arrays: Arrays, axes: Mapping[str, str]) -> None:
     if list(arrays) != list(axes):
         raise ModelError(f"it is damaged: it holds the arrays {', '.join(arrays)} instead of {', '.join(axes)}")
     for name, letters in axes.items():
-        kinds = {"successors": "i", "available": "u"}.get(name, "f")
+        kinds = {"successors": "i", "available": "u", "starts": "i", "law_successors": "i"}.get(name, "f")
         if arrays[name].dtype.kind != kinds or arrays[name].ndim != len(letters):
             raise ModelError(f"it is damaged: {name} has {arrays[name].ndim} axes of {arrays[name].dtype}")
 

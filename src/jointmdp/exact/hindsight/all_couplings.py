@@ -16,13 +16,20 @@ while both branches can still be there together, it is attained.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, same_rewards, seen_paths
-from jointmdp.exact.hindsight.trajectory import UNSEEN, SeenSteps, Trajectory, seen_steps
+from jointmdp.exact.hindsight.trajectory import (
+    UNSEEN,
+    SeenSteps,
+    Trajectory,
+    given_trajectories,
+    named_trajectory,
+    seen_steps,
+)
 from jointmdp.exact.moments.default_solver import PolicyBranch
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import UNIT, Floats
@@ -39,12 +46,46 @@ from jointmdp.model.tables import ActionLike
 MAX_ENTRIES = 20_000_000
 
 
-def hindsight_bounds(  # many parameters: those of `from_mdp`, and of `hindsight`
+class Options(TypedDict, total=False):
+    """Settings of `hindsight_bounds`."""
+
+    start: int
+    available: ArrayLike | None
+    state_names: Sequence[Any] | None
+    action_names: Sequence[Any] | None
+    reward_tolerance: float
+
+
+@overload
+def hindsight_bounds(
     transitions: Any,
     rewards: Any,
     discount: float,
     policy: ArrayLike,
     trajectory: Trajectory,
+    action: ActionLike,
+    **options: Unpack[Options],
+) -> Interval: ...
+
+
+@overload
+def hindsight_bounds(
+    transitions: Any,
+    rewards: Any,
+    discount: float,
+    policy: ArrayLike,
+    trajectory: Sequence[Trajectory],
+    action: ActionLike,
+    **options: Unpack[Options],
+) -> list[Interval]: ...
+
+
+def hindsight_bounds(  # many parameters: those of `from_mdp`, and of `hindsight`
+    transitions: Any,
+    rewards: Any,
+    discount: float,
+    policy: ArrayLike,
+    trajectory: Trajectory | Sequence[Trajectory],
     action: ActionLike,
     *,
     start: int = 0,
@@ -52,13 +93,13 @@ def hindsight_bounds(  # many parameters: those of `from_mdp`, and of `hindsight
     state_names: Sequence[Any] | None = None,
     action_names: Sequence[Any] | None = None,
     reward_tolerance: float = REWARD_TOLERANCE,
-) -> Interval:
+) -> Interval | list[Interval]:
     """Between which ends the mean gap of `hindsight` lies, whatever the coupling of the actions is.
 
     Args:
         transitions, rewards, discount, available, state_names, action_names: as in `from_mdp`.
         policy: what is followed after the first action, and after the last step.
-        trajectory: what was seen, with all states but perhaps the last.
+        trajectory: what was seen, with all states but perhaps the last; several of them have an interval each.
         action: what is done instead at `start`.
         start, reward_tolerance: as in `hindsight`.
     """
@@ -66,21 +107,34 @@ def hindsight_bounds(  # many parameters: those of `from_mdp`, and of `hindsight
     laws = found.laws
     base = JointMDP(*coupled_tables(laws, "comonotone", False, MAX_ENTRIES), discount, **found.names_and_actions())
     chosen = as_policy(base, policy)
-    seen = seen_steps(base, trajectory.cut(start), terminal_states(base))
-    if not len(seen.actions):
+    tolerance = checks.as_positive("reward_tolerance", reward_tolerance)
+    branch, given, bounds = PolicyBranch(base.with_sharing("none"), chosen), given_trajectories(trajectory), []
+    for n, each in enumerate(given):
+        with named_trajectory(n, len(given)):
+            seen = _seen(base, each, start, tolerance)
+            first = base.action_index(action, int(seen.states[0]))
+            ends = [
+                _mean_gap(laws, base.discount, chosen, branch.mean, seen, first, tolerance, sign) for sign in (-1, 1)
+            ]
+        steps = len(seen.actions)
+        size = base.reward_bound * steps + float(np.abs(branch.mean).max())
+        terms = base.num_scenarios * base.num_actions + steps + 16
+        room = 2 * float(branch.mean_errors.max()) * base.discount**steps + 8 * terms * steps * UNIT * size
+        bounds.append(Interval(ends[0] - room, ends[1] + room))
+    return bounds[0] if isinstance(trajectory, Trajectory) else bounds
+
+
+def _seen(base: JointMDP, trajectory: Trajectory, start: int, tolerance: float) -> SeenSteps:
+    """What was seen from `start` on; that it can happen does not depend on the coupling."""
+    whole = seen_steps(base, trajectory, terminal_states(base))
+    start = checks.as_count("start", start, least=0)
+    if start >= len(whole.actions):
         raise ModelError(f"the trajectory has no action at step {start}")
+    seen = whole.cut(start)
     if np.any(seen.states[:-1] == UNSEEN) or np.any(seen.scenarios != UNSEEN):
         raise ModelError("bounds over all couplings need all states but the last, and know no scenarios")
-    tolerance = checks.as_positive("reward_tolerance", reward_tolerance)
-    seen_paths(base, [seen], tolerance)  # that it can happen does not depend on the coupling
-    first = base.action_index(action, int(seen.states[0]))
-    branch = PolicyBranch(base.with_sharing("none"), chosen)
-    ends = [_mean_gap(laws, base.discount, chosen, branch.mean, seen, first, tolerance, sign) for sign in (-1, 1)]
-    steps = len(seen.actions)
-    size = base.reward_bound * steps + float(np.abs(branch.mean).max())
-    terms = base.num_scenarios * base.num_actions + steps + 16
-    room = 2 * float(branch.mean_errors.max()) * base.discount**steps + 8 * terms * steps * UNIT * size
-    return Interval(ends[0] - room, ends[1] + room)
+    seen_paths(base, [whole], tolerance)
+    return seen
 
 
 def _mean_gap(  # many parameters: the ordinary MDP, what follows, and what was seen
@@ -95,7 +149,7 @@ def _mean_gap(  # many parameters: the ordinary MDP, what follows, and what was 
         # How likely what was seen was, what it paid, and what is expected after it, where that is the last step.
         p, paid, to = laws.law(state * A + action)
         possible = (p > 0) & ((to == after) | (after == UNSEEN))
-        fits = same_rewards(paid[None, :], seen.rewards[[t]], possible[None, :], tolerance)[0]
+        fits = same_rewards(paid[None, :], seen.rewards[[t]], possible[None, :], tolerance, np.zeros(1, np.int64))[0]
         weights = np.where(fits, p, 0.0)
         chance = float(weights.sum())
         later = float(weights @ v[to]) / chance if t == steps - 1 else seen_return

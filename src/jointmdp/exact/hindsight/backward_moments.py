@@ -1,69 +1,32 @@
 """Moments of gaps and returns given what was seen: backward steps from the end, no linear solve.
 
-After the last step that was seen both branches go on as an ordinary pair, whose moments come from a solution. Before
-it, with ``d = R − r + γ m(child) − m(node)``, the moments about the mean m of a node are
-
-    h_k = Σ_moves weight · Σ_j C(k,j) d^{k−j} γʲ h_j(child),        h_0 = 1,  h_1 = 0,
-
-and where both branches are one, the gap is 0 and ``h_j`` with it. Errors go the same way: those of what follows by the
-same weights, and rounding by the size of what is added.
+After the last step that was seen both branches go on as an ordinary pair, whose moments come from a solution, or from
+the moves of the walk (`pairs_ahead`). Before it they are backed up along the walk (`known_returns`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import cached_property
 
 import numpy as np
 
+from jointmdp.exact.hindsight.known_returns import KnownReturns, Moves, PairEnds, backed_up
 from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk
+from jointmdp.exact.hindsight.pairs_ahead import PairsAhead
 from jointmdp.exact.hindsight.scenario_posteriors import SeenPaths
 from jointmdp.exact.hindsight.trajectory import UNSEEN, SeenSteps
 from jointmdp.exact.moments.certificates import Status, report_missed
 from jointmdp.exact.moments.default_solver import PolicyBranch, policies_gap, shared_pairs, solve_horizon
-from jointmdp.exact.moments.higher_orders import ROOM
 from jointmdp.exact.moments.pair_solver import Solve
 from jointmdp.exact.moments.stored_moments import KnownMoments, StateMoments, about_mean, difference_of
 from jointmdp.exact.solution.evaluate import check_ends, evaluate
 from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground import checks
-from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, float64, summed
+from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, float64
 from jointmdp.ground.errors import ModelError
+from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
-
-
-class KnownReturns(NamedTuple):
-    """A mean to count from, its certified error, and moments 0, 1, … about it with theirs; the first is taken as 0."""
-
-    mean: Floats  # [m]
-    mean_error: Floats  # [m]
-    moments: Floats  # [order+1, m]
-    errors: Floats  # [order+1, m]
-
-    @classmethod
-    def zeros(cls, order: int, count: int) -> KnownReturns:
-        """Nothing is paid any more."""
-        moments = np.zeros((order + 1, count))
-        moments[0] = 1.0
-        return cls(np.zeros(count), np.zeros(count), moments, np.zeros((order + 1, count)))
-
-    def put(self, at: Ints, known: KnownReturns) -> None:
-        """What is known of some nodes, to the order that is held here."""
-        for mine, theirs in zip(self, known, strict=True):
-            mine[..., at] = theirs if theirs.ndim == 1 else theirs[: len(mine)]
-
-
-class PairEnds(NamedTuple):
-    """What follows the last step that was seen."""
-
-    order: int
-    gap: Callable[[Ints, Ints], KnownReturns]
-    """Of the other branch in the first states and the seen one in the second."""
-    other: Callable[[Ints], KnownReturns]
-    """Of the other branch alone, to order 2."""
-    seen: Callable[[Ints], KnownReturns]
-    """Of the seen branch alone, to order 2."""
 
 
 def _known(mean: Floats, mean_error: Floats, variance: Floats, variance_error: Floats) -> KnownReturns:
@@ -133,7 +96,7 @@ class Ends:
             fits = solution.model == model and np.array_equal(solution.policy, policy)
             if not fits or solution.horizon is not None or solution.order < order:
                 raise ModelError("the solution is not one of evaluate(model, policy) for this model, policy and order")
-            self.moments = moments_of_pairs(solution)
+            self.moments = None if isinstance(model, GumbelModel) else moments_of_pairs(solution)
         self._is_terminal = over
         self._made: dict[tuple[int | None, bool], PairEnds] = {}
 
@@ -153,27 +116,26 @@ class Ends:
             self._made[left, is_over] = self._solved(left, is_over)
         return self._made[left, is_over]
 
+    @cached_property
+    def ahead(self) -> PairsAhead:
+        """Pairs by the moves of the walk."""
+        return PairsAhead(self.other, self.policy, self.order)
+
     def _solved(self, left: int | None, is_over: bool) -> PairEnds:
         """What follows where so many steps are `left`; `is_over` where the seen branch is paid nothing any more."""
         model, policy, order = self.model, self.policy, self.order
         if left == 0:  # the last step was the last that counts
-
-            def none(s: Ints) -> KnownReturns:
-                return KnownReturns.zeros(2, len(s))
-
-            return PairEnds(order, lambda y, x: KnownReturns.zeros(order, len(y)), none, none)
+            return nothing_follows(order)
+        whole = not self.other.can_merge
+        if isinstance(model, GumbelModel) or (whole and left is not None):
+            return self.ahead.ends(left)
         if left is None and is_over:  # only the other branch goes on, and no pair has to be solved for
             check_ends(model, self.other.policy)
             other = _alone(PolicyBranch(model, self.other.policy))
             return PairEnds(2, lambda y, x: other(y), other, _alone(PolicyBranch(model, policy)))
-        if self.other.action is None:
-            if order > 2:
-                raise ModelError("whole policies are compared to order 2; leave order out")
-            if left is not None:
-                raise ModelError(
-                    f"whole policies are compared over a horizon only where it ends with the trajectory or its "
-                    f"episode, and {left} steps would follow; give that horizon, or none"
-                )
+        if whole and order > 2:
+            raise ModelError("whole policies are compared to order 2; leave order out")
+        if whole:
             return two_policies(model, self.other.policy, policy, Solve())
         if left is not None:
             with float64():
@@ -190,6 +152,15 @@ class Ends:
         return PairEnds(order, _gap_of(known, branch.variance, branch.variance_errors), _alone(branch), _alone(branch))
 
 
+def nothing_follows(order: int) -> PairEnds:
+    """The last step that was seen is the last that counts."""
+
+    def none(s: Ints) -> KnownReturns:
+        return KnownReturns.zeros(2, len(s))
+
+    return PairEnds(order, lambda y, x: KnownReturns.zeros(order, len(y)), none, none)
+
+
 def two_policies(model: JointMDP, other: Floats, seen: Floats, method: Solve) -> PairEnds:
     """The branches follow a policy each, draw their actions independently and never become one."""
     for policy in (other, seen):
@@ -204,57 +175,6 @@ def two_policies(model: JointMDP, other: Floats, seen: Floats, method: Solve) ->
         return _known(*policies_gap(one, two, y, x, covariance, shared.shares[0][y] + shared.shares[1][x]))
 
     return PairEnds(2, gap, _alone(one), _alone(two))
-
-
-class Moves(NamedTuple):
-    """How nodes of one time move on, as columns."""
-
-    parent: Ints
-    weight: Floats
-    paid: Floats
-    size: Floats  # of the numbers that `paid` was made of
-    child: Ints  # negative where nothing follows
-
-
-def backed_up(moves: Moves, count: int, later: KnownReturns, discount: float) -> KnownReturns:
-    """What is known of `count` nodes, from what is known of those that they lead to."""
-    order = len(later.moments) - 1
-    goes = moves.child >= 0
-
-    def of_child(values: Floats) -> Floats:
-        if not values.shape[-1]:  # both branches are one in all of them
-            return np.zeros((*values.shape[:-1], len(goes)))
-        return np.where(goes, values[..., moves.child], 0.0)
-
-    def total(values: Floats) -> Floats:
-        return summed(moves.parent, moves.weight * values, count)
-
-    m = discount * of_child(later.mean)
-    mean = total(moves.paid + m)
-    terms = np.bincount(moves.parent, minlength=count)
-    relative = (terms + 16) * UNIT  # sums, products, and weights that are rounded themselves
-    sizes = moves.size + np.abs(m)
-    rounding = relative * total(sizes)
-    mean_error = (1 + ROOM) * (total(discount * of_child(later.mean_error)) + rounding)
-    d = moves.paid + m - mean[moves.parent]
-    off = (8 * UNIT) * (sizes + np.abs(mean[moves.parent]))
-    h, e = of_child(later.moments), of_child(later.errors)
-    h[0] = 1.0
-    unsure = e + (relative[moves.parent] + (2 * order + 8) * UNIT) * np.abs(h)
-    moments, errors = np.zeros((2, order + 1, count))
-    moments[0], errors[1] = 1.0, mean_error
-
-    def power(k: int, base: Floats, values: Floats) -> Floats:
-        """Of every move: Σ_j C(k,j) baseᵏ⁻ʲ γʲ values_j."""
-        return np.sum([math.comb(k, j) * base ** (k - j) * discount**j * values[j] for j in range(k + 1)], axis=0)
-
-    wide = np.abs(d) + off
-    for k in range(2, order + 1):
-        moments[k] = total(power(k, d, h))
-        # The derivative of the k-th power by d is k times the one before.
-        moved = total(power(k, wide, unsure)) + k * total(off * power(k - 1, wide, np.abs(h)))
-        errors[k] = (1 + ROOM) * moved
-    return KnownReturns(mean, mean_error, moments, errors)
 
 
 def backward(model: JointMDP, paths: SeenPaths, steps: Walk, ends: list[PairEnds]) -> tuple[KnownReturns, KnownReturns]:
@@ -286,12 +206,13 @@ def _moves(paths: SeenPaths, steps: Walk, t: int) -> tuple[Moves, Moves]:
     """Of the gaps, which are 0 where both branches are one; and of the returns of the other branch and the seen one."""
     moves, own, gain, loss = steps.moves[t], steps.seen[t], steps.moves[t].gain, steps.moves[t].loss
     size, after = len(steps.nodes[t].place), len(steps.nodes[t + 1].place)
-    gaps = Moves(moves.parent, moves.weight, gain - loss, np.abs(gain) + np.abs(loss), moves.child)
+    gaps = Moves(moves.parent, moves.weight, gain - loss, np.abs(gain) + np.abs(loss), moves.child, moves.off)
     places = np.repeat(np.flatnonzero(~paths.is_last(t)), np.diff(own.start))
     paid = np.concatenate([gain, own.reward])
     child = np.where(moves.child == ONE, after + moves.place, moves.child)
     parent, child = np.concatenate([moves.parent, size + places]), np.concatenate([child, after + own.place])
-    return gaps, Moves(parent, np.concatenate([moves.weight, own.weight]), paid, np.abs(paid), child)
+    weight, off = np.concatenate([moves.weight, own.weight]), np.append(moves.off, np.zeros(len(own.weight)))
+    return gaps, Moves(parent, weight, paid, np.abs(paid), child, off)
 
 
 def of_node(known: KnownReturns, i: int) -> tuple[float, float, KnownMoments]:

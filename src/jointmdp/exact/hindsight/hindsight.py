@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack, overload
 
 import numpy as np
 
-from jointmdp.exact.hindsight.backward_moments import Ends, KnownReturns, PairEnds, backward, of_node
-from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk, walk
-from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, SeenPaths, seen_paths
-from jointmdp.exact.hindsight.trajectory import UNSEEN, SeenSteps, Trajectory, seen_steps, until
+from jointmdp.exact.hindsight.backward_moments import Ends, backward, of_node
+from jointmdp.exact.hindsight.counterfactual_model import OtherCourses, check_size, drawn_courses, kernel_of
+from jointmdp.exact.hindsight.known_returns import KnownReturns, PairEnds
+from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk, all_cells, walk
+from jointmdp.exact.hindsight.pairs_ahead import PairsAhead
+from jointmdp.exact.hindsight.plans import as_changes, but_plan, timed_plan, told
+from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, SeenPaths, ends_of, seen_paths
+from jointmdp.exact.hindsight.trajectory import (
+    UNSEEN,
+    SeenSteps,
+    Trajectory,
+    given_trajectories,
+    named_trajectory,
+    seen_steps,
+    until,
+)
 from jointmdp.exact.law.gap_law import Laws
 from jointmdp.exact.law.pair_graph import NOTHING, GapBranches, Opening, OpeningMoves
 from jointmdp.exact.solution.evaluate import MAX_ORDER
@@ -22,14 +34,18 @@ from jointmdp.exact.solution.gap import Gap
 from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground import checks
 from jointmdp.ground.answers import ResultFace
-from jointmdp.ground.arrays import Floats, Ints, summed
-from jointmdp.ground.errors import ModelError
+from jointmdp.ground.arrays import UNIT, Floats, Ints, summed
+from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.ground.intervals import Interval
 from jointmdp.ground.progress import Meter
-from jointmdp.model.episodes import terminal_states
+from jointmdp.model.gumbel_laws import relative_error
+from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.policies import as_policy
+from jointmdp.model.policies import as_policy, as_timed_policy, depends_on_time
 from jointmdp.model.tables import ActionLike
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 AT_ONCE = 128  # trajectories that are walked beside each other
 
@@ -48,7 +64,14 @@ class Question:
     start: int
     number: int
     """Of the trajectory among those given."""
+    ahead: PairsAhead | None = None
+    """What follows the log where no table holds it."""
     name: str = "the trajectory"
+
+    @property
+    def left(self) -> int | None:
+        """Steps that count after the known ones; None for an endless future."""
+        return None if self.laws.horizon is None else self.laws.horizon - len(self.known.actions)
 
     @cached_property
     def paths(self) -> SeenPaths:
@@ -58,6 +81,11 @@ class Question:
     def walk(self) -> Walk:
         return walk(self.paths, self.branch)
 
+    def forget(self) -> None:
+        """Drop what takes memory and can be made again."""
+        for name in ("paths", "walk"):
+            self.__dict__.pop(name, None)
+
     @cached_property
     def opening(self) -> Opening:
         """The gap as the laws take it: moves of known steps, then pairs."""
@@ -65,19 +93,46 @@ class Question:
 
     def _moves(self) -> OpeningMoves:
         last, first, terms, parts = len(self.walk.moves), 0, 0, []
-        for t, moves in enumerate(self.walk.moves):
+        counted = last if self.model.discount else 1
+        for t, moves in enumerate(self.walk.moves[:counted]):
             after = first + len(self.walk.nodes[t].place)
             to, goes = self.walk.nodes[t + 1], moves.child != ONE
             child = np.where(goes, moves.child, 0)
             node = np.where(goes & (t + 1 < last), after + child, NOTHING)
-            is_pair = goes & (t + 1 == last)
+            is_pair = goes & (t + 1 == last) & (self.left != 0)
             here = np.where(is_pair, to.state[child] if len(to.state) else NOTHING, NOTHING)
             there = np.where(is_pair, self.paths.states[t + 1][moves.place], NOTHING)
-            parts.append((first + moves.parent, moves.weight, moves.gain, moves.loss, node, here, there))
-            terms += self.model.num_scenarios + self.model.num_actions + 8
+            # A law may count an event as likelier than it is.
+            parts.append((first + moves.parent, moves.weight + moves.off, moves.gain, moves.loss, node, here, there))
+            terms += self._terms
             first = after
-        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-        return OpeningMoves._make([*columns, first, terms])
+        *columns, here, there = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        if self.ahead is None:
+            return OpeningMoves._make([*columns, here, there, first, terms])
+        return self._with_pairs(columns, here, there, first, terms + self._terms)
+
+    def _with_pairs(self, columns: list[Any], here: Ints, there: Ints, first: int, terms: int) -> OpeningMoves:
+        """With the pairs after the log as nodes: no table holds their laws."""
+        assert self.ahead is not None
+        is_pair = here != NOTHING
+        if not is_pair.any():
+            nothing = np.full(len(here), NOTHING)
+            return OpeningMoves._make([*columns, nothing, nothing, first, terms])
+        known, moves = self.ahead.listed(np.unique(self.ahead.code(here[is_pair], there[is_pair])), self.left)
+        asked = np.searchsorted(known, self.ahead.code(here, there))
+        columns[-1] = np.where(is_pair, first + asked, columns[-1])
+        more = (first + moves.parent, moves.weight + moves.off, moves.gain, moves.loss)
+        child = np.where(moves.child == ONE, NOTHING, first + moves.child)
+        columns = [np.append(*both) for both in zip(columns, (*more, child), strict=True)]
+        nothing = np.full(len(columns[0]), NOTHING)
+        return OpeningMoves._make([*columns, nothing, nothing, first + len(known), terms])
+
+    @property
+    def _terms(self) -> int:
+        """Roundings of one step in what a law adds up."""
+        if isinstance(self.model, GumbelModel):
+            return math.ceil(2 * relative_error(2 * self.model.outcomes.width) / UNIT)
+        return self.model.num_scenarios + self.model.num_actions + 8
 
 
 class BranchReturn(NamedTuple):
@@ -128,11 +183,38 @@ class Hindsight(ResultFace):
         """Steps that were seen from the start on."""
         return len(self.question.seen.actions)
 
+    def kernel(self, step: int | None = None) -> Floats:
+        """The model as the log leaves it: ``P(s' | t, s, a, log)`` as ``[n, S, A, S]``, or of one `step` ``[S, A, S]``.
+
+        For a branch that is in s and takes a at step t, however it came there, and meets the noise as the sharing says.
+        What was not seen of the seen branch is averaged over. Rows of actions that are not available are 0.
+        """
+        first = self.start
+        if step is not None:
+            at = checks.as_count("step", step, least=first, most=first + self.num_steps - 1) - first
+            return kernel_of(self.model, self.question.paths, self.question.walk.chances, [at])[0]
+        check_size(self.model, self.num_steps)
+        return kernel_of(self.model, self.question.paths, self.question.walk.chances, range(self.num_steps))
+
+    def sample(self, n: int, seed: int = 0) -> OtherCourses:
+        """Courses of the other branch given the log, drawn at random: trajectories over the steps of the log."""
+        count, question = checks.as_count("n", n), self.question
+        rng = np.random.default_rng(checks.as_count("seed", seed, least=0))
+        return drawn_courses(self.model, question.paths, question.branch, self.num_steps, count, rng, self.start)
+
+    def figure(self) -> Figure:
+        """The seen path, and where the other branch would have been."""
+        return self._drawn("hindsight_path")
+
     def __repr__(self) -> str:
-        better = "more" if self.gap.mean > 0 else "less"
+        gap = self.gap
+        told = f"{abs(gap.mean):.6g} {'more' if gap.mean > 0 else 'less'}"
+        if abs(gap.mean) <= gap.mean_error:
+            told = "0 more" if gap.mean_error == 0 else f"0 more, within {gap.mean_error:.1g},"
+        open_std = gap.std if gap.variance > gap.variance_error else 0.0
         return (
             f"Hindsight({self.question.words} instead of {self.gap.other} at step {self.start}, in {self.gap.state}: "
-            f"{abs(self.gap.mean):.6g} {better} on the same noise, ± {self.gap.std:.6g} of what is not known; "
+            f"{told} on the same noise, ± {open_std:.6g} of what is not known; "
             f"{self.num_steps} steps seen)"
         )
 
@@ -151,14 +233,24 @@ class Hindsight(ResultFace):
 
     @cached_property
     def merged(self) -> Floats:
-        """The probability that both branches are one by each time, ``[n+1]``."""
-        return np.array([chance.sum() for chance in self.question.walk.merged[: self.num_steps + 1]])
+        """The probability that both branches are one by each time, ``[n+1]``.
+
+        Where the other follows a plan it may part again, and this is the probability that both are in one state.
+        """
+        walked, places = self.question.walk, self.question.paths.states
+        found = np.array([chance.sum() for chance in walked.merged[: self.num_steps + 1]])
+        if self.question.branch.plan is not None:
+            for t in range(len(found)):
+                nodes = walked.nodes[t]
+                found[t] += nodes.chance[nodes.state == places[t][nodes.place]].sum()
+        return found
 
     @cached_property
     def posterior(self) -> Floats:
         """What the data say of the scenario of each step, ``[n, W]``."""
         paths, chances = self.question.paths, self.question.walk.chances
         steps = enumerate(paths.steps[: self.num_steps])
+        self._check_scenarios()
         return np.stack([chances[t][~paths.is_last(t)] @ step.posterior for t, step in steps])
 
     @cached_property
@@ -166,7 +258,15 @@ class Hindsight(ResultFace):
         """The same before anything was seen of the step but its state, ``[n, W]``."""
         paths, chances = self.question.paths, self.question.walk.chances
         steps = enumerate(paths.steps[: self.num_steps])
-        return np.stack([chances[t][~paths.is_last(t)] @ self.model.probabilities[step.state] for t, step in steps])
+        self._check_scenarios()
+        return np.stack([chances[t][~paths.is_last(t)] @ step.prior for t, step in steps])
+
+    def _check_scenarios(self) -> None:
+        if isinstance(self.model, GumbelModel):
+            raise NotKnownError(
+                "Gumbel noise is continuous: it has no scenarios whose probabilities could be listed, and what is open "
+                "of it is no number of bits; path and gap say what follows"
+            )
 
     @property
     def entropy(self) -> Floats:
@@ -216,7 +316,9 @@ class Hindsight(ResultFace):
     def table(self) -> list[dict[str, Any]]:
         """One row a step: what was seen, and where the other branch would most likely have been."""
         model, seen, likely = self.model, self.question.seen, self._most_likely()
-        known, before = self.entropy, self.prior_entropy
+        nothing = np.full(self.num_steps, math.nan)
+        is_listed = not isinstance(model, GumbelModel)
+        known, before = (self.entropy, self.prior_entropy) if is_listed else (nothing, nothing)
         rows = []
         for t in range(self.num_steps + 1):
             row: dict[str, Any] = {"step": self.start + t}
@@ -264,7 +366,8 @@ class Hindsights(ResultFace, Sequence[Hindsight]):
         return np.array([each.gap.variance for each in self.results])
 
     def __repr__(self) -> str:
-        mean = self.mean
+        errors = np.array([each.gap.mean_error for each in self.results])
+        mean = np.where(np.abs(self.mean) <= errors, 0.0, self.mean)
         return (
             f"Hindsights({len(self):,} answers; mean gap {mean.mean():.6g}, from {mean.min():.6g} to "
             f"{mean.max():.6g}; more in {np.mean(mean > 0):.1%} of them)"
@@ -294,6 +397,7 @@ class Options(TypedDict, total=False):
     """Settings of `hindsight` that do not change the kind of its answer."""
 
     other_policy: Any
+    but: Mapping[int, ActionLike] | None
     horizon: int | None
     order: int
     solution: Solution | None
@@ -331,6 +435,7 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
     action: ActionLike | None = None,
     *,
     other_policy: Any = None,
+    but: Mapping[int, ActionLike] | None = None,
     start: int | Literal["each"] = 0,
     horizon: int | None = None,
     order: int = 2,
@@ -344,7 +449,10 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
         policy: what both branches follow: the other after its first action, the seen one after the last step.
         trajectory: what was seen, or several trajectories of one model.
         action: what is done instead at `start`; then the other branch follows `policy`.
-        other_policy: a whole policy that is followed instead, from `start` on and for ever; in place of `action`.
+        other_policy: a whole policy that is followed instead, from `start` on and for ever; in place of `action`. One
+            that depends on time, as an array ``[T, S, A]`` or a function of time and state, is followed at the steps of
+            the log, which its times count, and where an episode is over up to the `horizon`; after them `policy` is.
+        but: the logged actions but at some steps of the log, ``{step: action}``; after the log `policy`.
         start: the step at which the other branch parts from the seen one. Returns count from there. With ``"each"`` the
             answers of all steps, one after the other, whose state was seen and at which the action was available.
         horizon: how many steps count in all, from step 0 of the trajectory; None for an endless future.
@@ -354,40 +462,68 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
             largest reward of the state and action.
     """
     several = not isinstance(trajectory, Trajectory) or start == "each"
-    given = _given(trajectory)
+    given = given_trajectories(trajectory)
     chosen = as_policy(model, policy)
-    if (action is None) == (other_policy is None):
-        both = "" if action is None else ", not both"
-        raise ModelError(f"give an action, or other_policy: what is done instead{both}")
+    if sum(each is not None for each in (action, other_policy, but)) != 1:
+        both = "" if action is None and other_policy is None and but is None else ", not both"
+        raise ModelError(f"give an action, or other_policy, or but: what is done instead{both}")
     order = checks.as_count("order", order, least=2, most=MAX_ORDER)
     reward_tolerance = checks.as_positive("reward_tolerance", reward_tolerance)
     number = None if action is None else model.action_index(action)
     words = "policy" if number is None else model.action_label(number)
-    other = chosen if other_policy is None else as_policy(model, other_policy)
-    branch = OtherBranch(model, other, number, can_merge=number is not None)
-    over = terminal_states(model)
+    is_planned = but is not None or depends_on_time(other_policy)
+    other = chosen if other_policy is None or is_planned else as_policy(model, other_policy)
+    cells = all_cells(model) if is_planned else None
+    branch = OtherBranch(model, other, number, can_merge=number is not None or is_planned, known=cells)
+    over = ends_of(model)
     ends = Ends(model, chosen, branch, order, horizon, solution, over)
+    ahead = ends.ahead if isinstance(model, GumbelModel) else None
     laws: dict[int | None, Laws] = {}
+    timed: dict[tuple[int, int], OtherBranch] = {}
     questions = []
     for n, each in enumerate(given):
-        with _named(n, len(given)):
+        with named_trajectory(n, len(given)):
             whole = seen_steps(model, each, over)
+            if start != 0:  # what came before the branches part must be possible, too
+                seen_paths(model, [whole], reward_tolerance)
             for t in _starts(model, whole, number, start):
                 seen, span = _seen_from(model, whole, t, number), ends.steps_from(t, len(whole.actions))
                 if span not in laws:
-                    laws[span] = Laws(GapBranches(model, other, chosen, branch.can_merge), span)
-                known = seen if span is None else until(model, seen, span, over)
+                    laws[span] = laws_after(branch, chosen, span)
+                # Pairs after an episode that is over need no plan, and are the same for all logs.
+                known = seen if span is None or (ahead and not is_planned) else until(model, seen, span, over)
+                if but is not None:
+                    changes = as_changes(model, but, len(seen.actions), t)
+                    words = told(model, changes, t)
+                    branch = replace(branch, plan=but_plan(model, seen, changes, chosen, over, t))
+                elif is_planned:
+                    steps = t + len(known.actions)
+                    if (t, steps) not in timed:
+                        rows = as_timed_policy(model, other_policy, steps, chosen)
+                        timed[t, steps] = replace(branch, plan=timed_plan(rows[t:]))
+                    branch = timed[t, steps]
                 name = "the trajectory" if len(given) == 1 else f"trajectory {n}"
-                questions.append(Question(model, seen, known, branch, words, reward_tolerance, laws[span], t, n, name))
+                parts = (branch, words, reward_tolerance, laws[span], t, n, ahead, name)
+                questions.append(Question(model, seen, known, *parts))
     if not questions:
         raise ModelError(f"{words} was not available at any step of the trajectory")
     found: list[Hindsight] = []
     with Meter("hindsight") as meter:
-        for first in range(0, len(questions), AT_ONCE):
-            block = questions[first : first + AT_ONCE]
-            found += _answered(block, [ends.after(each.known, each.laws.horizon) for each in block])
-            meter.update(len(found) / len(questions), f"{len(found):,} of {len(questions):,} trajectories")
+        for _, group in groupby(questions, lambda each: id(each.branch)):
+            alike = list(group)
+            for first in range(0, len(alike), AT_ONCE):
+                block = alike[first : first + AT_ONCE]
+                found += answered(block, [ends.after(each.known, each.laws.horizon) for each in block])
+                if several:
+                    block[0].forget()
+                meter.update(len(found) / len(questions), f"{len(found):,} of {len(questions):,} trajectories")
     return Hindsights(tuple(found)) if several else found[0]
+
+
+def laws_after(branch: OtherBranch, chosen: Floats, span: int | None) -> Laws:
+    """Laws of gaps over so many steps. Under Gumbel noise openings hold all that follows the log."""
+    model = branch.model.alone if isinstance(branch.model, GumbelModel) else branch.model
+    return Laws(GapBranches(model, branch.policy, chosen, branch.can_merge), span)
 
 
 def _starts(model: JointMDP, seen: SeenSteps, action: int | None, start: int | str) -> Sequence[int]:
@@ -395,28 +531,6 @@ def _starts(model: JointMDP, seen: SeenSteps, action: int | None, start: int | s
         return [checks.as_count("start", start, least=0)]
     known = [t for t in range(len(seen.actions)) if seen.states[t] != UNSEEN]
     return [t for t in known if action is None or model.available[seen.states[t], action]]
-
-
-def _given(trajectory: Any) -> list[Trajectory]:
-    is_one = isinstance(trajectory, Trajectory) or not isinstance(trajectory, Iterable)
-    found = [trajectory] if is_one else list(trajectory)
-    if not found:
-        raise ModelError("no trajectories were given")
-    for each in found:
-        if not isinstance(each, Trajectory):
-            raise ModelError(f"a trajectory is a jointmdp.Trajectory(states, actions, …), not {each!r}")
-    return found
-
-
-@contextlib.contextmanager
-def _named(number: int, count: int) -> Iterator[None]:
-    """Of several trajectories, errors say which."""
-    try:
-        yield
-    except ModelError as error:
-        if count == 1:
-            raise
-        raise ModelError(f"trajectory {number}: {error}") from None
 
 
 def _seen_from(model: JointMDP, whole: SeenSteps, start: int, action: int | None) -> SeenSteps:
@@ -432,11 +546,15 @@ def _seen_from(model: JointMDP, whole: SeenSteps, start: int, action: int | None
     return whole.cut(start)
 
 
-def _answered(block: list[Question], ends: list[PairEnds]) -> list[Hindsight]:
+def answered(block: Sequence[Question], ends: list[PairEnds]) -> list[Hindsight]:
     """Backward over all steps of some trajectories at once."""
     first, names = block[0], [(each.name, each.start) for each in block]
-    paths = seen_paths(first.model, [each.known for each in block], first.reward_tolerance, names)
-    gaps, returns = backward(first.model, paths, walk(paths, first.branch), ends)
+    if len(block) == 1:
+        paths, steps = first.paths, first.walk
+    else:
+        paths = seen_paths(first.model, [each.known for each in block], first.reward_tolerance, names)
+        steps = walk(paths, first.branch)
+    gaps, returns = backward(first.model, paths, steps, ends)
 
     def alone(i: int) -> BranchReturn:
         mean, error, known = of_node(returns, i)
@@ -459,7 +577,7 @@ def _gap(question: Question, gaps: KnownReturns, n: int, other: BranchReturn, se
     return Gap(
         label,
         question.words,
-        f"{taken} (seen)",
+        f"{taken} (seen)" if question.branch.plan is None else "what was seen",
         mean=mean + 0.0,
         variance=float(known.values[2]),
         independent_variance=other.variance + seen.variance,

@@ -2,22 +2,29 @@
 
 A node at time t is a place of the seen branch and a state y of the other. Where they share their noise the other meets
 the posterior ``q_t`` of the place, elsewhere ``p(·|y)``; where state and action coincide the two are one from then on.
+Under Gumbel noise it meets, for each outcome that the seen branch may have got, the law of its own outcome given that.
 Scenarios that lead alike count as one.
+
+A branch may also follow a `Plan`, whose choice depends on time, on the place of the seen branch, and on a number that a
+node keeps, such as how many changes are left. Then the two may part again after each step, so that they are one only
+after the last.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from jointmdp.exact.bellman.pair_step import Outcomes, branch_outcomes
+from jointmdp.exact.bellman.pair_step import BranchLists, Outcomes, branch_outcomes, padded_lists
 from jointmdp.exact.bellman.pair_sweep import policy_support
 from jointmdp.exact.hindsight.scenario_posteriors import SeenPaths, SeenStep
 from jointmdp.exact.hindsight.trajectory import UNSEEN
-from jointmdp.ground.arrays import Bools, Floats, Ints, expand, grouped, summed
+from jointmdp.ground.arrays import Bools, Floats, Ints, counted_once, expand, grouped, summed
+from jointmdp.model.gumbel_max import GumbelModel
+from jointmdp.model.gumbel_max import Outcomes as LawOutcomes
 from jointmdp.model.joint_mdp import JointMDP
 
 ONE = -1  # the child where both branches are one
@@ -56,15 +63,32 @@ class Cells:
         self.rewards, self.successors = np.append(self.rewards, paid[kept]), np.append(self.successors, to[kept])
 
 
+def all_cells(model: JointMDP) -> Cells | None:
+    """Those of all actions; Gumbel noise has none."""
+    return None if isinstance(model, GumbelModel) else Cells(model, np.ones((model.num_states, model.num_actions)))
+
+
+class Plan(Protocol):
+    """What is done at a known step by nodes in these places and states, which keep these numbers."""
+
+    def __call__(self, t: int, place: Ints, state: Ints, kept: Ints) -> tuple[Floats, Ints]:
+        """Probabilities of actions ``[m, A]``, and the numbers that are kept from then on."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class OtherBranch:
-    """What is done instead: an action first, or none; then a policy."""
+    """What is done instead: an action first, or none; then a policy. Or a plan, and after the log a policy."""
 
     model: JointMDP
     policy: Floats  # [S, A]
     action: int | None
     can_merge: bool
     """Whether branches that coincide are one; not where whole policies are compared."""
+    plan: Plan | None = None
+    kept: int = 0
+    """The number that nodes of a plan keep at first."""
+    known: Cells | None = None
+    """`Cells` of all actions, where many branches with plans use them."""
 
     @cached_property
     def first(self) -> OtherBranch:
@@ -77,13 +101,30 @@ class OtherBranch:
     @cached_property
     def outcomes(self) -> Outcomes:
         """What it does with noise of its own."""
+        if isinstance(self.model, GumbelModel):
+            state, weight, paid, to = _met_alone(self.model.outcomes, np.arange(len(self.policy)), self.policy)
+            starts = np.searchsorted(state, np.arange(len(self.policy) + 1))
+            return padded_lists(BranchLists(np.ones(1), starts, weight, paid, to))
         is_timed = self.model.sharing == "time"
         return branch_outcomes(self.model.with_sharing("none") if is_timed else self.model, self.policy)
 
     @cached_property
     def cells(self) -> Cells:
-        """What it does with noise that is given."""
-        return Cells(self.model, self.policy)
+        """What it does with noise that is given; under a plan, what any action does."""
+        if self.plan is None:
+            return Cells(self.model, self.policy)
+        found = self.known or all_cells(self.model)
+        assert found is not None
+        return found
+
+
+def _met_alone(laws: LawOutcomes, states: Ints, rows: Floats) -> tuple[Ints, Floats, Floats, Ints]:
+    """Of branches in these states that take actions by `rows`: who gets what, how likely, by the laws of actions."""
+    i, action = np.nonzero(rows)
+    owner, place = expand(laws.starts, states[i] * rows.shape[1] + action)
+    who, weight = i[owner], laws.probabilities[place] * rows[i, action][owner]
+    first, total = counted_once((who, laws.successors[place], laws.rewards[place]), weight)
+    return who[first], total, laws.rewards[place[first]], laws.successors[place[first]]
 
 
 class Nodes(NamedTuple):
@@ -92,6 +133,7 @@ class Nodes(NamedTuple):
     place: Ints  # [m]
     state: Ints  # [m] of the other branch
     chance: Floats  # [m] given what was seen
+    kept: Ints  # [m] what a plan wants to know; 0 where there is none
 
 
 class PairedMoves(NamedTuple):
@@ -103,6 +145,7 @@ class PairedMoves(NamedTuple):
     loss: Floats  # what the seen branch was paid
     child: Ints  # ONE where the branches are one
     place: Ints  # of the seen branch at the next time
+    off: Floats  # the weight is off by so much at most, beside rounding of its own size
 
 
 class SeenMoves(NamedTuple):
@@ -128,18 +171,30 @@ class Walk(NamedTuple):
 def walk(paths: SeenPaths, other: OtherBranch) -> Walk:
     """All nodes and moves, forward in time."""
     model, count = other.model, len(paths.lengths)
-    nodes = [Nodes(np.arange(count), paths.states[0], np.ones(count))]
+    nodes = [Nodes(np.arange(count), paths.states[0], np.ones(count), np.full(count, other.kept))]
     moves: list[PairedMoves] = []
     seen: list[SeenMoves] = []
     merged, chances = [np.zeros(count)], [np.ones(count)]
     for t, step in enumerate(paths.steps):
-        goes_on, now, own = ~paths.is_last(t), nodes[-1], seen_moves(model, step)
-        number = np.where(goes_on, np.cumsum(goes_on) - 1, UNSEEN)  # of places among those of the step
-        found = _moves(now, number, step, own, other if t else other.first)
+        goes_on, now, own = ~paths.is_last(t), nodes[-1], seen_moves(step)
+        live, k = _places_in_step(now, goes_on)
+        at, y, kept = other if t else other.first, now.state[live], now.kept
+        if other.plan is None:
+            rows, is_final = at.policy[y], np.ones(len(live), dtype=bool)
+        else:
+            rows, kept = other.plan(t, now.place[live], y, now.kept[live])
+            is_final = paths.lengths[step.which[k]] == t + 1
+        found = node_moves(live, k, y, rows, is_final, step, own, at)
         goes, flow = found.child != ONE, found.weight * now.chance[found.parent]
+        most = int(kept.max(initial=0)) + 1
+        if most > 1:
+            full = np.zeros(len(now.place), dtype=np.int64)
+            full[live] = kept
+            found.child[goes] = found.child[goes] * most + full[found.parent[goes]]
         codes, child = np.unique(found.child[goes], return_inverse=True)
         found.child[goes] = child  # numbered
-        nodes.append(Nodes(*np.divmod(codes, model.num_states), summed(child, flow[goes], len(codes))))
+        pair, kept = np.divmod(codes, most)
+        nodes.append(Nodes(*np.divmod(pair, model.num_states), summed(child, flow[goes], len(codes)), kept))
         size, before = len(paths.states[t + 1]), np.repeat(np.arange(len(own.start) - 1), np.diff(own.start))
         together = summed(found.place[~goes], flow[~goes], size)
         merged.append(together + summed(own.place, own.weight * merged[-1][goes_on][before], size))
@@ -149,10 +204,17 @@ def walk(paths: SeenPaths, other: OtherBranch) -> Walk:
     return Walk(tuple(nodes), tuple(moves), tuple(seen), tuple(merged), tuple(chances))
 
 
-def seen_moves(model: JointMDP, step: SeenStep) -> SeenMoves:
+def _places_in_step(nodes: Nodes, goes_on: Bools) -> tuple[Ints, Ints]:
+    """The nodes whose trajectory goes on, and the number of their place among those of the step."""
+    number = np.where(goes_on, np.cumsum(goes_on) - 1, UNSEEN)[nodes.place]
+    live = np.flatnonzero(number != UNSEEN)
+    return live, number[live]
+
+
+def seen_moves(step: SeenStep) -> SeenMoves:
     """How each place moves on, given what was seen."""
     k, w = np.nonzero(step.posterior > 0)
-    to, paid = step.after[k, w], model.rewards[step.state[k], w, step.action[k]]
+    to, paid = step.after[k, w], step.rewards[k, w]
     order, number = grouped(k, to, paid)
     kept = order[np.diff(number, prepend=-1) > 0]
     weight = summed(number, step.posterior[k, w][order], len(kept))
@@ -162,68 +224,121 @@ def seen_moves(model: JointMDP, step: SeenStep) -> SeenMoves:
     return SeenMoves(start, of_scenario, to[kept], weight, paid[kept])
 
 
-def _moves(nodes: Nodes, number: Ints, step: SeenStep, own: SeenMoves, other: OtherBranch) -> PairedMoves:
-    """All moves of a step; children are still coded as place · states + state."""
+def node_moves(  # many parameters: nodes, what they do, what was seen, and the branch
+    nodes: Ints, k: Ints, y: Ints, rows: Floats, is_final: Bools, step: SeenStep, own: SeenMoves, other: OtherBranch
+) -> PairedMoves:
+    """All moves of `nodes`, which are in the places k of a step and in the states y and take actions by `rows`.
+
+    Children are still coded as place · states + state. Only nodes that are `is_final` can become one with the seen.
+    """
     model = other.model
-    live = np.flatnonzero(number[nodes.place] != UNSEEN)
-    k, y = number[nodes.place[live]], nodes.state[live]
     together = step.state[k] == y
     shares = together if model.sharing == "state" else np.full(len(k), model.sharing == "time")
     # Where nothing was learnt of the noise and all of it moves the place in one way, one's own is as good.
-    is_open = np.all(np.abs(step.posterior - model.probabilities[step.state]) <= SAME, axis=1)
+    is_open = np.all(np.abs(step.posterior - step.prior) <= SAME, axis=1)
     shares = shares & (together | ~(is_open & (np.diff(own.start) == 1))[k])
-    rows, parts = other.policy[y], []
+    parts = []
     if other.can_merge and model.sharing != "none":
-        parts.append(_merging(live, k, together, rows, step, own))
-        rows = np.where(together[:, None] & (np.arange(model.num_actions) == step.action[k][:, None]), 0.0, rows)
+        merges = together & is_final
+        parts.append(_merging(nodes, k, merges, rows, step, own))
+        rows = np.where(merges[:, None] & (np.arange(model.num_actions) == step.action[k][:, None]), 0.0, rows)
     some, rest = np.flatnonzero(shares), np.flatnonzero(~shares)
     if len(some):
-        parts.append(_shared(live[some], k[some], y[some], rows[some], step, own, other))
-    parts.append(_apart(live[rest], k[rest], y[rest], own, other))
+        together_on = _given_outcomes if isinstance(model, GumbelModel) else _shared
+        parts.append(together_on(nodes[some], k[some], y[some], rows[some], step, own, other))
+    parts.append(_apart(nodes[rest], k[rest], y[rest], rows[rest], own, other))
     found = PairedMoves._make(np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(found.parent, kind="stable")
     return PairedMoves._make(column[order] for column in found)
 
 
-def _merging(nodes: Ints, k: Ints, together: Bools, rows: Floats, step: SeenStep, own: SeenMoves) -> PairedMoves:
+def _merging(nodes: Ints, k: Ints, merges: Bools, rows: Floats, step: SeenStep, own: SeenMoves) -> PairedMoves:
     """The other does what was done, in the same state: from now on both are one."""
-    chance = np.where(together, rows[np.arange(len(k)), step.action[k]], 0.0)
+    chance = np.where(merges, rows[np.arange(len(k)), step.action[k]], 0.0)
     some = np.flatnonzero(chance > 0)
     i, e = expand(own.start, k[some])
     i = some[i]
     paid = own.reward[e]
-    return PairedMoves(nodes[i], chance[i] * own.weight[e], paid, paid, np.full(len(i), ONE), own.place[e])
+    weight = chance[i] * own.weight[e]
+    return PairedMoves(nodes[i], weight, paid, paid, np.full(len(i), ONE), own.place[e], np.zeros(len(i)))
 
 
 def _shared(  # many parameters: where both are, what is known, and what the other does
     nodes: Ints, k: Ints, y: Ints, rows: Floats, step: SeenStep, own: SeenMoves, other: OtherBranch
 ) -> PairedMoves:
     """Both meet the same scenario, of which the posterior is known; scenarios that lead alike are one move."""
-    table = other.cells
-    table.know(np.unique(y))
     place, w = np.nonzero(step.posterior > 0)
     start = np.searchsorted(place, np.arange(len(step.state) + 1))
     i, entry = expand(start, k)
     w, chance, move = w[entry], step.posterior[place, w][entry], own.of_scenario[place, w][entry]
-    most_moves, most = int(np.diff(own.start).max()), int(table.count[y].max())
-    base = (i * most_moves + move) * most
-    total = np.zeros(len(k) * most_moves * most)
+    most = int(np.diff(own.start).max())
+    i, move, weight, o = _met(i, w, chance, move, most, y, rows, other.cells)
+    e = own.start[k[i]] + move
+    child = own.place[e] * other.model.num_states + other.cells.successors[o]
+    paid = other.cells.rewards[o], own.reward[e]
+    return PairedMoves(nodes[i], weight, *paid, child, own.place[e], np.zeros(len(i)))
+
+
+def _met(  # many parameters: who meets which scenario, in which group, and what is done in it
+    i: Ints, w: Ints, chance: Floats, group: Ints, groups: int, y: Ints, rows: Floats, table: Cells
+) -> tuple[Ints, Ints, Floats, Ints]:
+    """Of nodes i that meet scenarios w: which outcomes they come to within each group, and how likely."""
+    table.know(np.unique(y))
+    most = int(table.count[y].max(initial=0))
+    base = (i * groups + group) * most
+    total = np.zeros(len(y) * groups * most)
     for slot in range(table.actions.shape[1]):
-        taken = np.where(table.is_taken[y, slot], rows[np.arange(len(k)), table.actions[y, slot]], 0.0)
-        total += summed(base + table.cells[y[i], w, slot], chance * taken[i], len(total))
+        taken = np.where(table.is_taken[y, slot], rows[np.arange(len(y)), table.actions[y, slot]], 0.0)
+        if taken.any():
+            total += summed(base + table.cells[y[i], w, slot], chance * taken[i], len(total))
     code = np.flatnonzero(total)
-    i, rest = np.divmod(code, most_moves * most)
-    move, outcome = np.divmod(rest, most)
-    e, o = own.start[k[i]] + move, table.first[y[i]] + outcome
-    child = own.place[e] * other.model.num_states + table.successors[o]
-    return PairedMoves(nodes[i], total[code], table.rewards[o], own.reward[e], child, own.place[e])
+    i, rest = np.divmod(code, max(groups * most, 1))
+    group, outcome = np.divmod(rest, max(most, 1))
+    return i, group, total[code], table.first[y[i]] + outcome
 
 
-def _apart(nodes: Ints, k: Ints, y: Ints, own: SeenMoves, other: OtherBranch) -> PairedMoves:
+def _given_outcomes(  # many parameters: where both are, what is known, and what the other does
+    nodes: Ints, k: Ints, y: Ints, rows: Floats, step: SeenStep, own: SeenMoves, other: OtherBranch
+) -> PairedMoves:
+    """Both meet the same Gumbel noise: what the other gets, given each outcome that the seen one may have got."""
+    model = other.model
+    assert isinstance(model, GumbelModel)
+    outcomes = model.outcomes
+    place, w = np.nonzero(step.posterior > 0)
+    i, entry = expand(np.searchsorted(place, np.arange(len(step.state) + 1)), k)
+    taken, action = np.nonzero(rows)
+    m, at = expand(np.searchsorted(taken, np.arange(len(k) + 1)), i)
+    i, entry, b = i[m], entry[m], action[at]
+    seen, w = (step.state * model.num_actions + step.action)[k[i]], w[entry]
+    law = y[i] * model.num_actions + b
+    # Each question once: nodes of several trajectories ask the same.
+    code = (seen * outcomes.width + w) * len(outcomes.starts) + law
+    _, first, which = np.unique(code, return_index=True, return_inverse=True)
+    answer, o, weight, off = outcomes.given(seen[first], w[first], law[first])
+    order = np.argsort(answer, kind="stable")
+    n, found = expand(np.searchsorted(answer[order], np.arange(len(first) + 1)), which)
+    found = order[found]
+    chance = (step.posterior[k[i], w] * rows[i, b])[n]
+    i, o, e = i[n], o[found], (own.start[k[i]] + own.of_scenario[k[i], w])[n]
+    child = own.place[e] * model.num_states + outcomes.successors[o]
+    paid = outcomes.rewards[o], own.reward[e]
+    return PairedMoves(nodes[i], chance * weight[found], *paid, child, own.place[e], chance * off[found])
+
+
+def _apart(nodes: Ints, k: Ints, y: Ints, rows: Floats, own: SeenMoves, other: OtherBranch) -> PairedMoves:
     """The other meets noise of its own."""
-    _, weights, rewards, successors = (part[0] for part in other.outcomes)
-    i, o = np.nonzero(weights[y] > 0)
+    if other.plan is None:
+        _, weights, rewards, successors = (part[0] for part in other.outcomes)
+        i, o = np.nonzero(weights[y] > 0)
+        weight, paid, to = (part[y[i], o] for part in (weights, rewards, successors))
+    elif isinstance(other.model, GumbelModel):
+        i, weight, paid, to = _met_alone(other.model.outcomes, y, rows)
+    else:
+        chances = other.model.probabilities[y]
+        i, w = np.nonzero(chances > 0)
+        i, _, weight, o = _met(i, w, chances[i, w], np.zeros_like(i), 1, y, rows, other.cells)
+        paid, to = other.cells.rewards[o], other.cells.successors[o]
     j, e = expand(own.start, k[i])
-    at, place = (y[i[j]], o[j]), own.place[e]
-    child = place * other.model.num_states + successors[at]
-    return PairedMoves(nodes[i[j]], weights[at] * own.weight[e], rewards[at], own.reward[e], child, place)
+    child = own.place[e] * other.model.num_states + to[j]
+    weight = weight[j] * own.weight[e]
+    return PairedMoves(nodes[i[j]], weight, paid[j], own.reward[e], child, own.place[e], np.zeros(len(e)))

@@ -4,6 +4,14 @@ Scenarios of distinct steps are independent given the states. Where some states 
 in one of several *places*; ``β_t(x)``, the probability of all that was seen later given that it was in x, weighs them:
 
     q_t(w|x) ∝ p(w|x) · 1[R(x,w,a_t) = r_t] · β_{t+1}(S'(x,w,a_t)).
+
+Under Gumbel-max, where only laws of actions are kept, w is the outcome of the action that was taken: what another
+action gets is known given that (`model.gumbel_max`).
+
+A logged reward is one of the model's if it is equal to it, in whichever place the branch may have been. Where none is,
+it is one that it may be a rounding of: closer than `reward_tolerance`, relative to the reward itself, or than double
+precision leaves of a sum of the rewards that are possible there. Of several of these the nearest counts, and any that
+is less than `AMBIGUOUS` times as far: rounding cannot tell them apart.
 """
 
 from __future__ import annotations
@@ -17,9 +25,12 @@ from jointmdp.exact.hindsight.trajectory import UNSEEN, SeenSteps
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.episodes import terminal_states
+from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
 
-REWARD_TOLERANCE = 1e-6  # of the largest reward of the state and action: logs are often in single precision
+REWARD_TOLERANCE = 1e-6  # of the reward itself: logs are often in single precision
+SUM_ROUNDING = 2.0**-44  # of the largest reward that is possible: what a sum in double precision is off by
+AMBIGUOUS = 4.0  # times as far as the nearest one
 
 
 class SeenStep(NamedTuple):
@@ -28,8 +39,35 @@ class SeenStep(NamedTuple):
     which: Ints  # [K] number of the trajectory, increasing
     state: Ints  # [K]
     action: Ints  # [K] that was taken there
+    prior: Floats  # [K, W] before anything was seen but the state
+    rewards: Floats  # [K, W] that each scenario pays
     posterior: Floats  # [K, W]
     after: Ints  # [K, W] the place at the next time that each scenario led to; UNSEEN where it is impossible
+
+
+class Rows(NamedTuple):
+    """What actions can bring in some states, by scenario; under Gumbel noise by the outcome of the action itself."""
+
+    chances: Floats  # [K, W]
+    rewards: Floats  # [K, W]
+    successors: Ints  # [K, W]
+
+
+def rows_of(model: JointMDP, state: Ints, action: Ints) -> Rows:
+    """Of one action in each of the states."""
+    if isinstance(model, GumbelModel):
+        return Rows(*model.outcomes.rows(state * model.num_actions + action))
+    return Rows(model.probabilities[state], model.rewards[state, :, action], model.successors[state, :, action])
+
+
+def ends_of(model: JointMDP) -> Bools:
+    """States where nothing is paid any more, ``[S]``."""
+    if not isinstance(model, GumbelModel):
+        return terminal_states(model)
+    laws = model.outcomes
+    state = np.repeat(np.arange(len(laws.starts) - 1), np.diff(laws.starts)) // model.num_actions
+    goes_on = (laws.successors != state) | (laws.rewards != 0)
+    return np.bincount(state[goes_on], minlength=model.num_states) == 0
 
 
 class SeenPaths(NamedTuple):
@@ -55,13 +93,16 @@ def seen_paths(
     names = names or [("the trajectory", 0)] * len(seen)
     lengths = np.array([len(each.actions) for each in seen])
     which, state = np.arange(len(seen)), np.array([each.states[0] for each in seen])
-    over = terminal_states(model)
+    over = ends_of(model)
     places, steps = [(which, state)], []
     for t in range(int(lengths.max())):
         goes_on = lengths[which] > t
         which, state = which[goes_on], state[goes_on]
         action = np.array([seen[n].actions[t] for n in which.tolist()])
-        *_, (_, fits) = _agreeing(model, [seen[n] for n in which.tolist()], state, t, reward_tolerance, over)
+        rows = rows_of(model, state, action)
+        *_, (_, fits) = _agreeing(
+            model, rows, [seen[n] for n in which.tolist()], which, state, t, reward_tolerance, over
+        )
         lost = np.setdiff1d(which, which[fits.any(axis=1)])
         if len(lost):
             n = int(lost[0])
@@ -70,11 +111,10 @@ def seen_paths(
             came = f"at step {start + t}, {model.action_label(int(seen[n].actions[t]))} in {_one_of(model, here)}"
             why = _why_not(model, seen[n], here, t, reward_tolerance, over)
             raise ModelError(f"{name} cannot happen in the model: {came} {why}")
-        to = model.successors[state, :, action]
-        code = np.where(fits, which[:, None] * model.num_states + to, UNSEEN)
+        code = np.where(fits, which[:, None] * model.num_states + rows.successors, UNSEEN)
         known = np.unique(code[fits])
         after = np.where(fits, np.searchsorted(known, code), UNSEEN)
-        steps.append(SeenStep(which, state, action, model.probabilities[state] * fits, after))
+        steps.append(SeenStep(which, state, action, rows.chances, rows.rewards, rows.chances * fits, after))
         which, state = np.divmod(known, model.num_states)
         places.append((which, state))
     which_at, state_at = zip(*places, strict=True)
@@ -93,45 +133,62 @@ def seen_paths(
     return SeenPaths(tuple(steps), which_at, state_at, lengths)
 
 
-def _agreeing(
-    model: JointMDP, seen: Sequence[SeenSteps], state: Ints, t: int, tolerance: float, over: Bools
+def _agreeing(  # many parameters: what the model can bring, what was seen where, and how rewards are compared
+    model: JointMDP,
+    rows: Rows,
+    seen: Sequence[SeenSteps],
+    which: Ints,
+    state: Ints,
+    t: int,
+    tolerance: float,
+    over: Bools,
 ) -> Iterator[tuple[str, Bools]]:
     """Which scenarios agree with what was seen of step t, ``[K, W]``: with one part of it after the other, by name."""
     action, reward, scenario, after = (
         np.array(column)
         for column in zip(*((x.actions[t], x.rewards[t], x.scenarios[t], x.states[t + 1]) for x in seen), strict=True)
     )
-    to = model.successors[state, :, action]
-    found = (model.probabilities[state] > 0) & model.available[state, action][:, None]
+    to = rows.successors
+    found = (rows.chances > 0) & model.available[state, action][:, None]
     yield "action", found
-    found = found & ((scenario[:, None] == UNSEEN) | (np.arange(model.num_scenarios) == scenario[:, None]))
+    found = found & ((scenario[:, None] == UNSEEN) | (np.arange(to.shape[1]) == scenario[:, None]))
     yield "scenario", found
     found = found & ((after[:, None] == UNSEEN) | (to == after[:, None]))
     yield "state", found
     ends = np.array([each.ended and len(each.actions) == t + 1 for each in seen])
     found = found & (~ends[:, None] | over[to])
     yield "end", found
-    yield "reward", same_rewards(model.rewards[state, :, action], reward, found, tolerance)
+    yield "reward", same_rewards(rows.rewards, reward, found, tolerance, which)
 
 
-def same_rewards(table: Floats, seen: Floats, possible: Bools, tolerance: float) -> Bools:
+def same_rewards(table: Floats, seen: Floats, possible: Bools, tolerance: float, which: Ints) -> Bools:
     """Which entries of the rows of `table` are the rewards that were seen, ``[K, W]``; NaN was not seen.
 
-    The very number where it is in the table; else all that are as close as the tolerance, relative to what the row
-    holds: a large reward elsewhere does not make small ones the same.
+    Rows of one trajectory, which have the same number in `which`, are places where it may have been: a reward that is
+    equal in one of them is not another one in the rest.
     """
+    count = int(which.max()) + 1
+
+    def over_places(values: Floats, start: float) -> Floats:
+        found = np.full(count, start)
+        (np.maximum if start <= 0 else np.minimum).at(found, which, values)
+        return found[which][:, None]
+
     is_open = np.isnan(seen)[:, None]
     value = np.where(is_open, 0.0, seen[:, None])
-    exact = possible & (table == value)
-    size = np.maximum(np.max(np.abs(table), axis=1, where=possible, initial=0.0)[:, None], np.abs(value))
-    close = possible & (np.abs(table - value) <= tolerance * size)
-    return np.where(is_open, possible, np.where(exact.any(axis=1)[:, None], exact, close))
+    largest = over_places(np.max(np.abs(table), axis=1, where=possible, initial=0.0), 0.0)
+    distance = np.abs(table - value)
+    room = np.maximum(tolerance * np.maximum(np.abs(table), np.abs(value)), SUM_ROUNDING * largest)
+    near = np.where(possible & (distance <= room), distance, np.inf)
+    nearest = over_places(near.min(axis=1, initial=np.inf), np.inf)
+    return np.where(is_open, possible, (near <= AMBIGUOUS * nearest) & np.isfinite(near))
 
 
 def _why_not(model: JointMDP, seen: SeenSteps, here: Ints, t: int, tolerance: float, over: Bools) -> str:
     """What was seen of step t that cannot be, and what the model would allow instead."""
     action, after, scenario = int(seen.actions[t]), int(seen.states[t + 1]), int(seen.scenarios[t])
-    agreeing = list(_agreeing(model, [seen] * len(here), here, t, tolerance, over))
+    rows = rows_of(model, here, np.full(len(here), action))
+    agreeing = list(_agreeing(model, rows, [seen] * len(here), np.zeros_like(here), here, t, tolerance, over))
     first = next(i for i, (_, found) in enumerate(agreeing) if not found.any())
     part, possible = agreeing[first][0], agreeing[first - 1][1]
     given = "" if scenario == UNSEEN else f" in scenario {scenario}, which was recorded"
@@ -140,14 +197,14 @@ def _why_not(model: JointMDP, seen: SeenSteps, here: Ints, t: int, tolerance: fl
     if part == "scenario":
         return f"never meets scenario {scenario}, which has probability 0 there"
     if part == "state":
-        leads = _one_of(model, np.unique(model.successors[here, :, action][possible]))
+        leads = _one_of(model, np.unique(rows.successors[possible]))
         return f"never leads to {model.state_label(after)}{given}; it leads to {leads}"
     if part == "end":
         return f"never ends the episode{given}"
     and_then = "" if after == UNSEEN else f" and leads to {model.state_label(after)}"
     if seen.ended and t + 1 == len(seen.actions):
         and_then = " and ends the episode"
-    values = np.unique(model.rewards[here, :, action][possible])
+    values = np.unique(rows.rewards[possible])
     some = ", ".join(f"{value:.6g}" for value in values[:5]) + (", …" if len(values) > 5 else "")
     return (
         f"never pays {seen.rewards[t]:.10g}{and_then}{given}; it pays {some} (reward_tolerance says how close rewards "

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from jointmdp.ground import checks
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.files import FilePath, spelled_out
+from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
 
 UNSEEN = -1
@@ -99,6 +101,29 @@ class Trajectory:
         return [_trajectory(model, path, steps, ended) for steps in _episodes(path)]
 
 
+def given_trajectories(trajectory: Any) -> list[Trajectory]:
+    """One or several, as a list."""
+    is_one = isinstance(trajectory, Trajectory) or not isinstance(trajectory, Iterable)
+    found = [trajectory] if is_one else list(trajectory)
+    if not found:
+        raise ModelError("no trajectories were given")
+    for each in found:
+        if not isinstance(each, Trajectory):
+            raise ModelError(f"a trajectory is a jointmdp.Trajectory(states, actions, …), not {each!r}")
+    return found
+
+
+@contextlib.contextmanager
+def named_trajectory(number: int, count: int) -> Iterator[None]:
+    """Of several trajectories, errors say which."""
+    try:
+        yield
+    except ModelError as error:
+        if count == 1:
+            raise
+        raise ModelError(f"trajectory {number}: {error}") from None
+
+
 class SeenSteps(NamedTuple):
     """A trajectory in the numbers of a model; `UNSEEN` or NaN where something was not seen."""
 
@@ -139,6 +164,11 @@ def seen_steps(model: JointMDP, trajectory: Trajectory, over: Bools) -> SeenStep
         if not _is_missing(reward):
             rewards[t] = checks.as_number(f"reward {t} of the trajectory", reward)
         scenario = None if trajectory.scenarios is None else trajectory.scenarios[t]
+        if not _is_missing(scenario) and isinstance(model, GumbelModel):
+            raise ModelError(
+                f"scenario {t} of the trajectory is given, but Gumbel noise has no scenarios; leave scenarios out. "
+                "For a table that was drawn give JointMDP(model.probabilities, model.rewards, model.successors, …)"
+            )
         if not _is_missing(scenario):
             name = f"scenario {t} of the trajectory"
             scenarios[t] = checks.as_count(name, scenario, least=0, most=model.num_scenarios - 1)

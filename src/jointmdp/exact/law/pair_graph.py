@@ -211,6 +211,9 @@ class _Builder:
 
     def _add(self, edges: Edges) -> Edges:
         self.most_terms = max(self.most_terms, int(np.bincount(np.unique(edges.parent, return_inverse=True)[1]).max()))
+        if not self.model.discount:  # what follows a step counts nothing
+            child = np.where(edges.is_discounted, NOTHING, edges.child)
+            edges = edges._replace(child=child, is_discounted=np.zeros_like(edges.is_discounted))
         merged = _merged(edges)
         self.parts.append(merged)
         self.count += len(merged.parent)

@@ -23,6 +23,7 @@ from jointmdp.ground import checks
 from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.episodes import idle_states, reachable
+from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import uniform_policy
 
@@ -71,6 +72,8 @@ def optimal_policy(model: JointMDP, *, minimise: bool = False, **unknown: Never)
     if minimise:
         best = optimal_policy(model.with_opposite_rewards())
         return replace(best, model=model, values=0.0 - best.values, minimise=True)
+    if isinstance(model, GumbelModel):
+        return replace(optimal_policy(model.alone), model=model)
     choices, g = _Choices(model), model.discount
     if g == 1:
         actions = choices.ending()

@@ -36,6 +36,7 @@ from jointmdp.ground.arrays import Floats, float64
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.files import write_csv
 from jointmdp.model.episodes import idle_states, paying_state, policy_kernel
+from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import checked_policy
 from jointmdp.model.tables import StateLike
@@ -212,7 +213,7 @@ def evaluate(
         )
     _check_combination(method, order, horizon, states)
     if order == 1:
-        return mean_returns(model, chosen)
+        return mean_returns(model.alone if isinstance(model, GumbelModel) else model, chosen)
     is_foreseen = states is not None or (order == 2 and horizon is None and isinstance(method, Solve | None))
     _check_size(model, order, is_counted=not (is_foreseen or isinstance(method, Sharded)))
     if horizon is not None:

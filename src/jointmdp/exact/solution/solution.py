@@ -29,6 +29,7 @@ from jointmdp.ground.errors import ConvergenceWarning, ModelError, NotKnownError
 from jointmdp.ground.files import FilePath, write_csv
 from jointmdp.ground.intervals import Interval
 from jointmdp.ground.limits import DEFAULT_LIMITS, Limits, check_limits
+from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.reached_states import ReachedPart
 from jointmdp.model.tables import ActionLike, StateLike
@@ -237,7 +238,9 @@ class Solution(ResultFace):
         return str(self.certificate)
 
     def __repr__(self) -> str:
-        return f"Solution({self.model!r}, {self.method}: {self.status.value}; {self.certificate})"
+        of_draws = isinstance(self.model, GumbelModel) and not self.model.has_exact_tables
+        drawn = "; of a table that was drawn for Gumbel noise: gaps vary as there, not certainly" if of_draws else ""
+        return f"Solution({self.model!r}, {self.method}: {self.status.value}; {self.certificate}{drawn})"
 
     @cached_property
     def mean(self) -> Floats:

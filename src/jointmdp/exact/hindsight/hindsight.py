@@ -458,8 +458,9 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
         horizon: how many steps count in all, from step 0 of the trajectory; None for an endless future.
         order: highest moment of the gap; 2, or more for skewness, kurtosis and tighter bounds.
         solution: of `evaluate(model, policy, order=order)`, where it is at hand; else the pairs are solved for here.
-        reward_tolerance: how close a seen reward must be to one of the table where none is equal to it, relative to the
-            largest reward of the state and action.
+            Under Gumbel noise it is not used: pairs come from their closed law.
+        reward_tolerance: how close a seen reward must be to one of the model where none is equal to it, relative to the
+            larger of the two.
     """
     several = not isinstance(trajectory, Trajectory) or start == "each"
     given = given_trajectories(trajectory)

@@ -51,7 +51,7 @@ def test_noise_that_cannot_be_followed_is_unfinished() -> None:
 
 def test_a_comparison_says_so_where_pairing_is_not_shown_to_save() -> None:
     with pytest.warns(NoiseWarning, match="cannot be followed"):
-        jm.compare(skipping, decisions=[0, 1], pilot=200, max_replications=200)
+        jm.compare(skipping, decisions=[0, 1], pilot=100, max_replications=100)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         jm.compare(rolled, decisions=[0, 1], **FEW)

@@ -132,6 +132,8 @@ def limited(seconds: float, message: str, where: object = "a call") -> Iterator[
         try:
             yield
         except OutOfTime:
+            if watchdog.late is None:  # the one outside has barked
+                raise
             raise ModelError(message) from None
         finally:
             watchdog.finish(before)

@@ -280,11 +280,11 @@ class NoiseChecks:
             for k, action in enumerate(actions if private is not None else ()):
                 simulator.query(state, [action], Noise("untouched", k))
             for draw, action in itertools.product(range(UNTOUCHED), actions if private is not None else ()):
-                pair = [
-                    simulator.query(at, [action], Noise("touched", draw))[0] for at in (state, faithful_copy(private))
-                ]
-                shown = [(one.reward, safe_fingerprint(simulator.observe(one.state))) for one in pair]
-                if not are_close(*(reward for reward, _ in shown)) or shown[0][1] != shown[1][1]:
+                places = state, faithful_copy(private), faithful_copy(private)
+                found = [simulator.query(at, [action], Noise("touched", draw))[0] for at in places]
+                seen = [safe_fingerprint(simulator.observe(one.state)) for one in found]
+                is_settled = seen[1] == seen[2] and are_close(found[1].reward, found[2].reward)
+                if is_settled and not (seen[0] == seen[1] and are_close(found[0].reward, found[1].reward)):
                     differing = simulator.action_label(action)
                 if differing or time.monotonic() - begun > MORE_SECONDS:
                     break

@@ -171,11 +171,13 @@ def told_late(title: str) -> Iterator[None]:
 
 
 def _users_call(thread: int) -> tuple[Any, str] | None:
-    """The innermost frame of a user's code in a thread, and where it stands; None where there is none."""
+    """The innermost frame of a user's code in a thread, and where it stands; None where nobody calls any."""
     frame = sys._current_frames().get(thread)
     while frame is not None:
         code, module = frame.f_code, str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        if module not in WAITING | {"jointmdp"} and not code.co_filename.startswith((*LIBRARY_FOLDERS, "<frozen")):
+        if module == "jointmdp":  # who compiles or solves
+            return None
+        if module not in WAITING and not code.co_filename.startswith((*LIBRARY_FOLDERS, "<frozen")):
             name = os.path.basename(code.co_filename)
             return (id(frame), frame.f_lasti), f"{code.co_name}() at {name}:{frame.f_lineno}"
         frame = frame.f_back

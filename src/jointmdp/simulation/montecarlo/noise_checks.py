@@ -281,10 +281,10 @@ class NoiseChecks:
                 simulator.query(state, [action], Noise("untouched", k))
             for draw, action in itertools.product(range(UNTOUCHED), actions if private is not None else ()):
                 places = state, faithful_copy(private), faithful_copy(private)
-                asked = [simulator.query(at, [action], Noise("touched", draw))[0] for at in places]
-                touched, *plain = [(one.reward, safe_fingerprint(simulator.observe(one.state))) for one in asked]
-                is_told = plain[0] == plain[1]  # the same question has one answer
-                if is_told and (not are_close(touched[0], plain[0][0]) or touched[1] != plain[0][1]):
+                found = [simulator.query(at, [action], Noise("touched", draw))[0] for at in places]
+                seen = [safe_fingerprint(simulator.observe(one.state)) for one in found]
+                is_settled = seen[1] == seen[2] and are_close(found[1].reward, found[2].reward)
+                if is_settled and not (seen[0] == seen[1] and are_close(found[0].reward, found[1].reward)):
                     differing = simulator.action_label(action)
                 if differing or time.monotonic() - begun > MORE_SECONDS:
                     break

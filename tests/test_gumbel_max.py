@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import warnings
 from collections import defaultdict
 from collections.abc import Iterator
 from fractions import Fraction
@@ -478,3 +479,14 @@ def test_changes_keep_the_laws(tmp_path: Path) -> None:
     solution = jm.evaluate(model, "a")
     jm.save(solution, tmp_path / "solution.npz")
     assert isinstance(jm.load(tmp_path / "solution.npz").model, GumbelModel)
+
+
+def test_who_solves_a_drawn_table_is_told() -> None:
+    laws = {"s": {name: [(p, "well", 1.0), (1 - p, "sick", 0.0)] for name, p in (("a", 0.1), ("b", 0.4), ("c", 0.7))}}
+    model = jm.from_mdp(laws, None, 0.9, "gumbel-max")
+    with pytest.warns(jm.errors.NoiseWarning, match="were drawn: means hold, but variances"):
+        jm.evaluate(model, "uniform")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        jm.evaluate(model, "uniform", order=1)
+        jm.evaluate(model.with_sharing("none"), "uniform")

@@ -179,7 +179,7 @@ def two_policies(model: JointMDP, other: Floats, seen: Floats, method: Solve) ->
 
 def backward(model: JointMDP, paths: SeenPaths, steps: Walk, ends: list[PairEnds]) -> tuple[KnownReturns, KnownReturns]:
     """At time 0: of the gaps at all nodes; and of the other branch's returns there, then of the seen one's."""
-    last = len(paths.steps)
+    last, sums = len(paths.steps), paths.sums
     for t in range(last, -1, -1):
         nodes = steps.nodes[t]
         size, total = len(nodes.place), len(nodes.place) + len(paths.states[t])
@@ -187,8 +187,8 @@ def backward(model: JointMDP, paths: SeenPaths, steps: Walk, ends: list[PairEnds
             gaps, returns = KnownReturns.zeros(ends[0].order, size), KnownReturns.zeros(2, total)
         else:
             of_gaps, of_returns = _moves(paths, steps, t)
-            gaps = backed_up(of_gaps, size, gaps, model.discount)
-            returns = backed_up(of_returns, total, returns, model.discount)
+            gaps = backed_up(of_gaps, size, gaps, model.discount, sums[t])
+            returns = backed_up(of_returns, total, returns, model.discount, sums[t])
         # What follows the last step of a trajectory; most often one solution serves all.
         for end in {id(end): end for end in ends}.values():
             is_mine = paths.is_last(t) & np.array([each is end for each in ends])[paths.which[t]]

@@ -93,11 +93,7 @@ class BestPlan:
     def find(self, paths: SeenPaths, branch: OtherBranch, end: PairEnds) -> None:
         """All stages, for one trajectory."""
         size, A = self.model.num_states, self.model.num_actions
-        # A weight is a sum over scenarios, and so is each β that weighs it, back from where one place is known.
-        rounded = np.array([step.posterior.shape[1] + 8.0 for step in paths.steps])
-        for t in range(len(rounded) - 2, -1, -1):
-            rounded[t] += rounded[t + 1] if len(paths.states[t + 1]) > 1 else 0.0
-        codes, moves, follows = [paths.states[0].copy()], [], [np.ones(1)]
+        codes, moves, follows, sums = [paths.states[0].copy()], [], [np.ones(1)], paths.sums
         for t, step in enumerate(paths.steps):
             own, (place, state) = seen_moves(step), np.divmod(codes[-1], size)
             logged, found = self.acts[t, state], []
@@ -111,7 +107,7 @@ class BestPlan:
             for can, each in found:
                 where, shape = (each.parent, np.searchsorted(after, each.child)), (len(state), len(after))
                 terms = np.bincount(each.parent, minlength=len(state))
-                unsure = (terms[each.parent] + rounded[t] + 16) * UNIT * each.weight + each.off
+                unsure = (terms[each.parent] + sums[t] + 16) * UNIT * each.weight + each.off
                 kernel, off = (sp.csr_array((x, where), shape=shape) for x in (each.weight, unsure))
                 kernel.eliminate_zeros()  # of chances too small for a float
                 paid, paid_off = (

@@ -68,8 +68,11 @@ class Moves(NamedTuple):
     off: Floats  # the weight is off by so much at most, beside rounding of its own size
 
 
-def backed_up(moves: Moves, count: int, later: KnownReturns, discount: float) -> KnownReturns:
-    """What is known of `count` nodes, from what is known of those that they lead to."""
+def backed_up(moves: Moves, count: int, later: KnownReturns, discount: float, sums: float) -> KnownReturns:
+    """What is known of `count` nodes, from what is known of those that they lead to.
+
+    Each weight has gone through `sums` roundings.
+    """
     order = len(later.moments) - 1
     goes = moves.child >= 0
 
@@ -84,7 +87,7 @@ def backed_up(moves: Moves, count: int, later: KnownReturns, discount: float) ->
     m = discount * of_child(later.mean)
     mean = total(moves.paid + m)
     terms = np.bincount(moves.parent, minlength=count)
-    relative = (terms + 16) * UNIT  # sums, products, and weights that are rounded themselves
+    relative = (terms + sums + 16) * UNIT  # sums, products, and weights that are rounded themselves
     sizes = moves.size + np.abs(m)
     rounding = relative * total(sizes) + summed(moves.parent, moves.off * sizes, count)
     mean_error = (1 + ROOM) * (total(discount * of_child(later.mean_error)) + rounding)

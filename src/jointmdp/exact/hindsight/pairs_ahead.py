@@ -69,7 +69,7 @@ class Sweeps:
     def _swept(self, first: int, last: int, later: KnownReturns) -> KnownReturns:
         """One step of some of them."""
         moves = Moves._make(column[self._ends[first] : self._ends[last]] for column in self._moves)
-        return backed_up(moves._replace(parent=moves.parent - first), last - first, later, self._discount)
+        return backed_up(moves._replace(parent=moves.parent - first), last - first, later, self._discount, 0.0)
 
 
 class PairsAhead:
@@ -151,7 +151,8 @@ class PairsAhead:
             parent, child = states[i], rows.successors[i, w]
             first, weight = counted_once((parent, child, paid), weight)
             parent, child, paid = parent[first], child[first], paid[first]
-            found.append(Moves(parent, weight, paid, np.abs(paid), child, np.zeros(len(parent))))
+            sums = rows.chances.shape[1] * policy.shape[1] + 8
+            found.append(Moves(parent, weight, paid, np.abs(paid), child, sums * UNIT * weight))
         return found
 
     def listed(self, codes: Ints, left: int | None) -> tuple[Ints, PairMoves]:
@@ -220,6 +221,8 @@ class PairsAhead:
         order, number = grouped(parent, found.child, found.gain, found.loss)
         kept = order[np.diff(number, prepend=-1) > 0]
         weight, off = (summed(number, (chance * each)[order], len(kept)) for each in (found.weight, found.off))
+        sums = 3 * rows.chances.shape[1] + np.bincount(number)  # of scenarios, and here
+        off += (sums + 8) * UNIT * weight
         return PairMoves(codes[parent[kept]], weight, found.gain[kept], found.loss[kept], found.child[kept], off)
 
 
@@ -254,15 +257,15 @@ def endless(moves: Moves, count: int, discount: float, order: int, guess: Floats
 
     mean = settled(guess, summed(moves.parent, moves.weight * moves.paid, count), discount)
     found = KnownReturns.zeros(order, count)._replace(mean=mean)
-    step = backed_up(moves, count, found, discount)
+    step = backed_up(moves, count, found, discount, 0.0)
     error = float(np.max(np.abs(step.mean - mean) + step.mean_error, initial=0.0)) * steps(discount)
     moments, errors = found.moments, found.errors
     errors[1] = error
     found = found._replace(mean_error=error)
     for k in range(2, order + 1):
         rate = discount**k
-        moments[k] = settled(moments[k], backed_up(moves, count, found, discount).moments[k], rate)
-        step = backed_up(moves, count, found, discount)
+        moments[k] = settled(moments[k], backed_up(moves, count, found, discount, 0.0).moments[k], rate)
+        step = backed_up(moves, count, found, discount, 0.0)
         # From moments about the mean that one step gives to those about the mean that is kept.
         shift = np.abs(step.mean - mean)
         turned = sum(math.comb(k, i) * shift ** (k - i) * (np.abs(step.moments[i]) + step.errors[i]) for i in range(k))

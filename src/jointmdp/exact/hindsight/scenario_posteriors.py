@@ -78,6 +78,19 @@ class SeenPaths(NamedTuple):
     states: tuple[Ints, ...]
     lengths: Ints  # [N]
 
+    @property
+    def sums(self) -> Floats:
+        """How many roundings a posterior, and a sum of it over scenarios, have gone through at each time.
+
+        A total over W scenarios has W, and so has each β that weighs it, back from where one place is known, which has
+        β = 1; a posterior is a quotient of two of these.
+        """
+        found = np.array([step.posterior.shape[1] + 8.0 for step in self.steps])
+        for t in range(len(found) - 2, -1, -1):
+            is_known = len(np.unique(self.which[t + 1])) == len(self.which[t + 1])
+            found[t] += 0.0 if is_known else found[t + 1]
+        return 3 * found
+
     def is_last(self, t: int) -> Bools:
         """Which places at time t are the last of their trajectory."""
         return np.asarray(self.lengths[self.which[t]] == t)

@@ -9,6 +9,7 @@ floor, such as `Projected`, evaluates itself.
 import difflib
 import math
 import os
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -33,7 +34,7 @@ from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground import checks
 from jointmdp.ground.answers import ResultFace
 from jointmdp.ground.arrays import Floats, float64
-from jointmdp.ground.errors import ModelError
+from jointmdp.ground.errors import ModelError, NoiseWarning
 from jointmdp.ground.files import write_csv
 from jointmdp.model.episodes import idle_states, paying_state, policy_kernel
 from jointmdp.model.gumbel_max import GumbelModel
@@ -214,6 +215,8 @@ def evaluate(
     _check_combination(method, order, horizon, states)
     if order == 1:
         return mean_returns(model.alone if isinstance(model, GumbelModel) else model, chosen)
+    if isinstance(model, GumbelModel) and not model.has_exact_tables:
+        warnings.warn(OF_DRAWS, NoiseWarning, stacklevel=2)
     is_foreseen = states is not None or (order == 2 and horizon is None and isinstance(method, Solve | None))
     _check_size(model, order, is_counted=not (is_foreseen or isinstance(method, Sharded)))
     if horizon is not None:
@@ -234,6 +237,13 @@ def evaluate(
             solution = _solved(model, chosen, method, order)
     report_missed(solution.status, solution.summary, method.throw)
     return replace(solution, minimise=True) if minimise else solution
+
+
+OF_DRAWS = (
+    "the scenarios of this Gumbel-max model were drawn: means hold, but variances, laws and their certificates are "
+    "those of the table that came of it, not of Gumbel-max; exact are hindsight(model, policy, Trajectory([state], "
+    '[other]), action).gap, and tables of at most two actions under sharing="state"'
+)
 
 
 def _check_question(model: Any, method: Any) -> None:

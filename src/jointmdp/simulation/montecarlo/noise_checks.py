@@ -276,7 +276,8 @@ class NoiseChecks:
         with suppress(Exception):  # what cannot be asked is told where it is sampled
             state = simulator.start(Noise("start", sampler.seed, 0)) if sampler.state is None else sampler.state
             actions = (sampler.actions or tuple(simulator.available(state)))[:UNTOUCHED]
-            private = None if simulator.is_over(state) else faithful_copy(state)
+            is_one = all(action == actions[0] for action in actions)  # whose branches are one
+            private = None if is_one or simulator.is_over(state) else faithful_copy(state)
             for k, action in enumerate(actions if private is not None else ()):
                 simulator.query(state, [action], Noise("untouched", k))
             for draw, action in itertools.product(range(UNTOUCHED), actions if private is not None else ()):

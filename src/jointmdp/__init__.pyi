@@ -13,7 +13,7 @@ from .decisions.comparing.compare import compare as compare
 from .exact.bounds.coupling_bounds import coupling_bounds as coupling_bounds
 from .exact.hindsight.best_in_hindsight import best_in_hindsight as best_in_hindsight
 from .exact.hindsight.hindsight import hindsight as hindsight
-from .exact.hindsight.trajectory import Trajectory as Trajectory
+from .exact.hindsight.logged_trajectories import Trajectory as Trajectory
 from .exact.moments.column_blocks import Sharded as Sharded
 from .exact.moments.iteration import Iterate as Iterate
 from .exact.moments.joint_moments import joint_moments as joint_moments

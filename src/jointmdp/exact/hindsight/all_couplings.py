@@ -21,8 +21,7 @@ from typing import Any, TypedDict, Unpack, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, same_rewards, seen_paths
-from jointmdp.exact.hindsight.trajectory import (
+from jointmdp.exact.hindsight.logged_trajectories import (
     UNSEEN,
     SeenSteps,
     Trajectory,
@@ -30,6 +29,7 @@ from jointmdp.exact.hindsight.trajectory import (
     named_trajectory,
     seen_steps,
 )
+from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, same_rewards, seen_paths
 from jointmdp.exact.moments.default_solver import PolicyBranch
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import UNIT, Floats

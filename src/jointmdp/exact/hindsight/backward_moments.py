@@ -12,10 +12,10 @@ from functools import cached_property
 import numpy as np
 
 from jointmdp.exact.hindsight.known_returns import KnownReturns, Moves, PairEnds, backed_up
+from jointmdp.exact.hindsight.logged_trajectories import UNSEEN, SeenSteps
 from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk
 from jointmdp.exact.hindsight.pairs_ahead import PairsAhead
 from jointmdp.exact.hindsight.scenario_posteriors import SeenPaths
-from jointmdp.exact.hindsight.trajectory import UNSEEN, SeenSteps
 from jointmdp.exact.moments.certificates import Status, report_missed
 from jointmdp.exact.moments.default_solver import PolicyBranch, policies_gap, shared_pairs, solve_horizon
 from jointmdp.exact.moments.pair_solver import Solve

@@ -11,9 +11,9 @@ import numpy as np
 from jointmdp.exact.hindsight.backward_moments import Ends, nothing_follows
 from jointmdp.exact.hindsight.best_plan import BestPlan
 from jointmdp.exact.hindsight.hindsight import Hindsight, Hindsights, Question, answered, laws_after
+from jointmdp.exact.hindsight.logged_trajectories import Trajectory, given_trajectories, named_trajectory, seen_steps
 from jointmdp.exact.hindsight.other_branch import OtherBranch, all_cells
 from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, ends_of
-from jointmdp.exact.hindsight.trajectory import Trajectory, given_trajectories, named_trajectory, seen_steps
 from jointmdp.exact.law.gap_law import Laws
 from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground import checks

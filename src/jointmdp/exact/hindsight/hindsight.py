@@ -14,11 +14,7 @@ import numpy as np
 from jointmdp.exact.hindsight.backward_moments import Ends, backward, of_node
 from jointmdp.exact.hindsight.counterfactual_model import OtherCourses, check_size, drawn_courses, kernel_of
 from jointmdp.exact.hindsight.known_returns import KnownReturns, PairEnds
-from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk, all_cells, walk
-from jointmdp.exact.hindsight.pairs_ahead import PairsAhead
-from jointmdp.exact.hindsight.plans import as_changes, but_plan, timed_plan, told
-from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, SeenPaths, ends_of, seen_paths
-from jointmdp.exact.hindsight.trajectory import (
+from jointmdp.exact.hindsight.logged_trajectories import (
     UNSEEN,
     SeenSteps,
     Trajectory,
@@ -27,6 +23,10 @@ from jointmdp.exact.hindsight.trajectory import (
     seen_steps,
     until,
 )
+from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk, all_cells, walk
+from jointmdp.exact.hindsight.pairs_ahead import PairsAhead
+from jointmdp.exact.hindsight.plans import as_changes, but_plan, timed_plan, told
+from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, SeenPaths, ends_of, seen_paths
 from jointmdp.exact.law.gap_law import Laws
 from jointmdp.exact.law.pair_graph import NOTHING, GapBranches, Opening, OpeningMoves
 from jointmdp.exact.solution.evaluate import MAX_ORDER

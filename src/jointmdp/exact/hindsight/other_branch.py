@@ -20,8 +20,8 @@ import numpy as np
 
 from jointmdp.exact.bellman.pair_step import BranchLists, Outcomes, branch_outcomes, padded_lists
 from jointmdp.exact.bellman.pair_sweep import policy_support
+from jointmdp.exact.hindsight.logged_trajectories import UNSEEN
 from jointmdp.exact.hindsight.scenario_posteriors import SeenPaths, SeenStep
-from jointmdp.exact.hindsight.trajectory import UNSEEN
 from jointmdp.ground.arrays import Bools, Floats, Ints, counted_once, expand, grouped, summed
 from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.gumbel_max import Outcomes as LawOutcomes

@@ -19,9 +19,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from jointmdp.exact.hindsight.known_returns import KnownReturns, Moves, PairEnds, backed_up
+from jointmdp.exact.hindsight.logged_trajectories import UNSEEN
 from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, node_moves, seen_moves
 from jointmdp.exact.hindsight.scenario_posteriors import SeenStep, ends_of, rows_of
-from jointmdp.exact.hindsight.trajectory import UNSEEN
 from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, counted_once, grouped, summed
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.gumbel_max import GumbelModel

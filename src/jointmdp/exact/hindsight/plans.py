@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from jointmdp.exact.hindsight.logged_trajectories import SeenSteps
 from jointmdp.exact.hindsight.other_branch import Plan
-from jointmdp.exact.hindsight.trajectory import SeenSteps
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.errors import ModelError

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jointmdp.exact.hindsight.trajectory import UNSEEN, SeenSteps
+from jointmdp.exact.hindsight.logged_trajectories import UNSEEN, SeenSteps
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.episodes import terminal_states

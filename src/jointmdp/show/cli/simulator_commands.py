@@ -194,7 +194,7 @@ def hindsight(  # many parameters: one for each option
     """
     from jointmdp.exact.hindsight.hindsight import Hindsights
     from jointmdp.exact.hindsight.hindsight import hindsight as look_back
-    from jointmdp.exact.hindsight.trajectory import Trajectory
+    from jointmdp.exact.hindsight.logged_trajectories import Trajectory
     from jointmdp.ground.files import to_json
     from jointmdp.model.joint_mdp import JointMDP
     from jointmdp.show.report.terminal_tables import interval, print_hindsight, print_hindsights

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jointmdp.exact.hindsight.trajectory import Trajectory
+from jointmdp.exact.hindsight.logged_trajectories import Trajectory
 from jointmdp.ground import checks
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError

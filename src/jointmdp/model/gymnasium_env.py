@@ -7,9 +7,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from jointmdp.ground import checks
 from jointmdp.ground.errors import ModelError
-from jointmdp.model.episodes import start_law, terminal_states
 from jointmdp.model.inverse_sampling import drawn, interval_ends
 from jointmdp.model.tables import ModelTables
+from jointmdp.model.terminal_states import start_law, terminal_states
 
 try:
     import gymnasium

@@ -28,10 +28,10 @@ from numpy.typing import ArrayLike
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Floats, Ints, float64, summed, typed_key
 from jointmdp.ground.checks import Sharing
-from jointmdp.model.episodes import start_law
 from jointmdp.model.inverse_sampling import drawn_samples
 from jointmdp.model.policies import as_policy
 from jointmdp.model.tables import ActionLike, ModelTables, StateLike
+from jointmdp.model.terminal_states import start_law
 
 if TYPE_CHECKING:
     import gymnasium

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from jointmdp.exact.bellman import sparse_products
 from jointmdp.exact.bellman.pallas_kernels import UNROLL, Added
 from jointmdp.ground.arrays import Floats, Ints, on_device, summed
-from jointmdp.model.episodes import policy_kernel
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.terminal_states import policy_kernel
 
 # A gathered row entry costs about as much as this many entries of a matrix product (`benchmarks/sweep.py`).
 GATHER_COST = 32

@@ -37,11 +37,11 @@ from jointmdp.ground.errors import ModelError
 from jointmdp.ground.intervals import Interval
 from jointmdp.model.action_laws import ActionLaws
 from jointmdp.model.couplings import coupled_tables
-from jointmdp.model.episodes import terminal_states
 from jointmdp.model.from_mdp import ordinary_model
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
 from jointmdp.model.tables import ActionLike
+from jointmdp.model.terminal_states import terminal_states
 
 MAX_ENTRIES = 20_000_000
 

@@ -24,9 +24,9 @@ import numpy as np
 from jointmdp.exact.hindsight.logged_trajectories import UNSEEN, SeenSteps
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.errors import ModelError
-from jointmdp.model.episodes import terminal_states
 from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.terminal_states import terminal_states
 
 REWARD_TOLERANCE = 1e-6  # of the reward itself: logs are often in single precision
 SUM_ROUNDING = 2.0**-44  # of the largest reward that is possible: what a sum in double precision is off by

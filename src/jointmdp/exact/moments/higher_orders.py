@@ -39,8 +39,8 @@ from jointmdp.exact.moments.single_branch import Solver, discounted_solver
 from jointmdp.ground.arrays import UNIT, Floats, Ints, on_device
 from jointmdp.ground.errors import ConvergenceWarning, ModelError
 from jointmdp.ground.progress import Meter
-from jointmdp.model.episodes import policy_kernel
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.terminal_states import policy_kernel
 
 ROOM = 1e-6  # relative room that pays for computing the bounds themselves in float64
 

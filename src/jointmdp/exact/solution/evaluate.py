@@ -36,11 +36,11 @@ from jointmdp.ground.answers import ResultFace
 from jointmdp.ground.arrays import Floats, float64
 from jointmdp.ground.errors import ModelError, NoiseWarning
 from jointmdp.ground.files import write_csv
-from jointmdp.model.episodes import idle_states, paying_state, policy_kernel
 from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import checked_policy
 from jointmdp.model.tables import StateLike
+from jointmdp.model.terminal_states import idle_states, paying_state, policy_kernel
 
 
 @dataclass(frozen=True, eq=False, repr=False)

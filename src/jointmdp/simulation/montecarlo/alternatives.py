@@ -18,8 +18,8 @@ import numpy as np
 from jointmdp.ground import checks
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
-from jointmdp.model.episodes import start_law
 from jointmdp.model.policies import as_policy
+from jointmdp.model.terminal_states import start_law
 from jointmdp.simulation.montecarlo.samples import ROUNDING_UNITS, Replications, Sampler
 from jointmdp.simulation.montecarlo.simulator_branches import OnEvent, QuerySampler
 from jointmdp.simulation.simulators.function_simulator import RunSimulator, WithNoise, as_named, is_run_function

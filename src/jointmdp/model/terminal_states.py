@@ -1,4 +1,4 @@
-"""Episodes of a table: where they begin, which states they can come to under a policy, and whether they end."""
+"""Where episodes of a table end and begin: terminal states, starts, and which states a policy can come to."""
 
 import numpy as np
 import scipy.sparse as sp

@@ -427,7 +427,9 @@ def unrecorded(call: Callable[..., Any], *args: Any, **settings: Any) -> Any:
 def _seed_text(seed: Any) -> str | None:
     """A seed as its author would write it."""
     if isinstance(seed, np.random.SeedSequence):
-        seed = [seed.entropy, *seed.spawn_key] if seed.spawn_key else seed.entropy
+        if seed.spawn_key:
+            return f"SeedSequence({seed.entropy}, spawn_key={tuple(map(int, seed.spawn_key))})"
+        seed = seed.entropy
     if seed is None or isinstance(seed, int | str | list):
         return None if seed is None else str(seed)
     return str(np.asarray(seed))

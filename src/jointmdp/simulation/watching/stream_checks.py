@@ -53,7 +53,7 @@ UNSHARED, COINCIDE, FIXED = "noise not shared", "seeds that coincide", "frozen g
 TWICE, EARLY = "one stream for two sources", "draws before seeding"
 
 _CURE = (
-    "give each source a generator of its own, default_rng([seed, 0]), default_rng([seed, 1]), or draw from streams by "
+    "give each source a generator of its own, default_rng([seed, 1]), default_rng([seed, 2]), or draw from streams by "
     'name, noise["arrivals"], noise["service", k]'
 )
 CAUSES = {
@@ -66,7 +66,7 @@ CAUSES = {
     FIXED: "a fixed seed gives the same numbers in every replication; make it from the run's seed, unless it stands "
     "for a fixed instance",
     TWICE: "two sources draw the same numbers, so that they are not independent of each other; if that is not meant, "
-    "give each a seed of its own, default_rng([seed, 0]), default_rng([seed, 1])",
+    "give each a seed of its own, default_rng([seed, 1]), default_rng([seed, 2])",
     EARLY: "seed the generator before the first draw, at the beginning of the run",
 }
 
@@ -478,7 +478,9 @@ def twice(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
                 yield _fault(TWICE, f"{text} that were drawn before ({run.decision}, {run.where})", "warn")
             if stream.kind == NOISE or stream.kind in UNSEEN:
                 continue
-            first = made.setdefault((SAME_NUMBERS.get(stream.kind, stream.kind), stream.seed), stream)
+            # Where it begins is what counts: NumPy makes the same of seed and of [seed, 0].
+            begins = stream.draws[0].standing if stream.draws else None
+            first = made.setdefault(begins or (SAME_NUMBERS.get(stream.kind, stream.kind), stream.seed), stream)
             key = place_text(first.path), place_text(stream.path)
             if key in told or first is stream or not (first.draws and stream.draws):
                 continue
@@ -490,9 +492,9 @@ def twice(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
             if not is_again:
                 told.add(key)
                 where = f"at {key[0]} and at {key[1]}" if key[0] != key[1] else f"twice at {key[0]}"
-                yield _fault(
-                    TWICE, f"{first} is made {where}, and drawn from both times ({run.decision}, {run.where})", "warn"
-                )
+                as_well = "" if first.seed == stream.seed else f" as {stream.seed}, which is the same numbers"
+                text = f"{first} is made {where}{as_well}, and drawn from both times ({run.decision}, {run.where})"
+                yield _fault(TWICE, text, "warn")
 
 
 def _set_back(stream: Stream) -> Draw | None:

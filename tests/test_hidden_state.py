@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -132,3 +134,51 @@ def test_what_an_earlier_call_has_left_behind_does_not_hide_it() -> None:
         assert audit(memo, decisions=[1.0, 3.0], num_states=1, num_samples=12).faults == ("hidden state",)
         with pytest.raises(jm.ModelError, match=r"what one decision leaves behind .* trial 0 of memo gave"):
             jm.compare(memo, decisions=[1.0, 3.0])
+
+
+WARM: dict[Any, Any] = {}
+JOBS = [3.0, 1.0, 2.0]
+
+
+@functools.lru_cache
+def first_arrivals(buffer: float) -> Any:
+    return np.random.default_rng(SEEN[-1]).exponential(2.0, 20)
+
+
+SEEN: list[int] = []
+
+
+def kept_by_decision(buffer: float, seed: int) -> float:
+    arrivals, service = (np.random.default_rng([seed, i]) for i in (1, 2))
+    if buffer not in WARM:
+        WARM[buffer] = arrivals.exponential(2.0, 20)
+    return float(buffer * WARM[buffer].sum() + service.normal())
+
+
+def kept_by_a_cache(buffer: float, seed: int) -> float:
+    SEEN.append(seed)
+    return float(buffer * first_arrivals(buffer).sum() + np.random.default_rng([seed, 2]).normal())
+
+
+def kept_by_seed(buffer: float, seed: int) -> float:
+    SEEN.append(seed)
+    arrivals, service, _ = (np.random.default_rng([seed, i]) for i in (1, 2, 3))
+    if (buffer, seed) not in WARM:
+        WARM[buffer, seed] = arrivals.exponential(2.0, 20)
+    return float(buffer * WARM[buffer, seed].sum() + service.normal() + sum(JOBS))
+
+
+@pytest.mark.parametrize(
+    ("run", "where"),
+    [(kept_by_decision, "WARM of the module"), (kept_by_a_cache, "the cache of first_arrivals"), (kept_by_seed, "")],
+)
+def test_what_was_kept_before_anybody_looked_is_found_by_throwing_it_away(run: Any, where: str) -> None:
+    """A cache that is warm already gives the same at every call: only its loss shows that it leaves out the seed."""
+    WARM.clear()
+    for buffer in (1.0, 2.0):
+        run(buffer, 5)
+    report = audit(run, decisions=[1.0, 2.0], num_samples=12)
+    assert (report["history"].status == "fail") == bool(where), str(report)
+    assert where in report["history"].message
+    with pytest.raises(jm.ModelError, match=where) if where else warnings.catch_warnings():
+        jm.compare(run, decisions=[1.0, 2.0], pilot=100, max_replications=100)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from jointmdp.decisions.auditor.audit_report import Check, failed, skipped
 from jointmdp.decisions.auditor.determinism_checks import remembering
 from jointmdp.simulation.simulators.fingerprints import safe_fingerprint
+from jointmdp.simulation.simulators.function_simulator import RunSimulator
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import Action, Outcome
 from jointmdp.simulation.watching.other_processes import (
@@ -24,6 +25,7 @@ from jointmdp.simulation.watching.other_processes import (
     first_difference,
     forked,
     may_differ,
+    needed,
     parcel,
     walked,
     walked_elsewhere,
@@ -150,6 +152,11 @@ class OtherProcesses:
                 return failed("processes", f"a copy of this process gives another outcome; {text}", PROCESS)
             message = f"what was asked first shows in later answers: in another order, {text}"
             return failed("history", message, "hidden state", remembering(probe, "hidden state", states))
+        if isinstance(self._given[0], RunSimulator):
+            run = needed(self._given[0], lambda: walked(*self._given), first_difference)
+            if run is not None and (where := run.result(patience())):
+                message = f"{where} holds what earlier calls have left there, and without it the same runs give another"
+                return failed("history", f"{message} result", "hidden state")
         if may_differ(self._given[0], codes):
             return self._in_new_processes(own, patience())
         if away is None:

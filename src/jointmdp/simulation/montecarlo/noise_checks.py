@@ -43,6 +43,7 @@ from jointmdp.simulation.watching.other_processes import (
     first_difference,
     forked,
     may_differ,
+    needed,
     parcel,
     walked,
     walked_elsewhere,
@@ -151,6 +152,13 @@ class NoiseChecks:
                     f"gave {row[j]:.6g} for {self.found.labels[j]} after the decisions before it, and {other[j]:.6g} "
                     f"after those behind it. Look for something kept from run to run, a cache that leaves out the "
                     f"decision{named}"
+                )
+            differ = lambda one, other: not are_close(one[0], other[0])  # noqa: E731
+            emptied = needed(self.found.simulator, lambda: self._rows(1, first), differ)
+            if emptied is not None and (where := emptied.result(max(1.0, PATIENCE * (time.monotonic() - begun)))):
+                raise ModelError(
+                    f"{where} holds what earlier calls have left there, and without it {self.name} gives another "
+                    "result for the same seed: a cache must know all that its entries depend on, the seed as well"
                 )
         elif self.found.sharing != "none":
             self._check_first_steps(count)

@@ -6,6 +6,7 @@ All of it is found by walking from object to object (`fingerprints.walk`), and g
 import builtins
 import contextvars
 import copy
+import functools
 import gc
 import io
 import os
@@ -23,6 +24,7 @@ from jointmdp.simulation.simulators.generators import is_key, standing
 from jointmdp.simulation.simulators.noise import Noise
 
 MOST_OBJECTS = 5_000  # a search that has entered this many has left the simulator for libraries
+CACHE = type(functools.lru_cache(int))
 
 
 def hidden_generators(root: Any, name: str, is_noise_listed: bool = True) -> dict[str, bytes]:
@@ -53,11 +55,7 @@ def kept_values(root: Any, name: str) -> dict[str, bytes]:
     for key, value in fingerprints.attributes(root).items():
         inner = {} if isinstance(value, (*CLOSED, type, Noise, types.FunctionType)) else fingerprints.attributes(value)
         found |= {f"{name}.{key}.{part}": held for part, held in inner.items()} or {f"{name}.{key}": value}
-    closed = (*CLOSED, Noise)
-    for _, _, value in walk(
-        [root], lambda v: not isinstance(v, closed) and not is_generator(v), fingerprints.DEEP, MOST_OBJECTS
-    ):
-        found |= {where: part for where, part in _kept_by(value) if not isinstance(part, Noise | types.ModuleType)}
+    found |= _kept(root)
     found["os.environ"] = dict(os.environ)
     for path, value in found.items():
         if callable(getattr(value, "cache_info", None)):
@@ -68,6 +66,27 @@ def kept_values(root: Any, name: str) -> dict[str, bytes]:
         elif isinstance(value, contextvars.ContextVar):
             found[path] = value.get(None)
     return {path: safe_fingerprint(value) for path, value in found.items()}
+
+
+def _kept(root: Any) -> dict[str, Any]:
+    """What functions and classes of a model's own keep, by where it lives."""
+    found: dict[str, Any] = {}
+    closed = (*CLOSED, Noise)
+    for _, _, value in walk(
+        [root], lambda v: not isinstance(v, closed) and not is_generator(v), fingerprints.DEEP, MOST_OBJECTS
+    ):
+        found |= {where: part for where, part in _kept_by(value) if not isinstance(part, Noise | types.ModuleType)}
+    return found
+
+
+def filled_containers(root: Any) -> dict[str, Any]:
+    """Lists, dictionaries, sets and caches of functions that hold something already, by where they live."""
+    found = _kept(root).items()
+    return {
+        where: part
+        for where, part in found
+        if (isinstance(part, dict | list | set) and part) or (isinstance(part, CACHE) and part.cache_info().currsize)
+    }
 
 
 def plain_parts(state: Any) -> dict[str, bytes]:

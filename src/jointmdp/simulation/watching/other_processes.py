@@ -7,6 +7,7 @@ this way. A new interpreter has other hashes of texts, other addresses, and noth
 
 from __future__ import annotations
 
+import copy
 import dis
 import gc
 import io
@@ -21,7 +22,7 @@ import sysconfig
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import Pipe
 from types import CodeType, FrameType
 from typing import Any
@@ -32,10 +33,12 @@ from jointmdp.simulation.simulators.fingerprints import CLOSED, LIBRARIES, walk
 from jointmdp.simulation.simulators.function_simulator import RunSimulator
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import Action, Outcome
+from jointmdp.simulation.watching.hidden_state import CACHE, filled_containers
 from jointmdp.simulation.watching.probe import ObservedOutcome, Probe, clear_difference
 
 HANDLES = (socket.socket, subprocess.Popen, io.FileIO)  # what both processes would go on using
 WALKS, STEPS = 2, 6
+MOST_EMPTIED = 8
 SEEDS, MORE_SECONDS = 48, 0.25  # of functions of a decision and a seed; one seed where they are slow
 SCRIPT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -101,6 +104,34 @@ def forked(simulator: Any, call: Callable[[], Any]) -> ForkedRun | None:
         return ForkedRun(call)
     except (OSError, RuntimeError):  # no memory left, or a library that refuses to be copied now
         return None
+
+
+def needed(simulator: Any, call: Callable[[], Any], differ: Callable[[Any, Any], Any]) -> ForkedRun | None:
+    """Which container holds what earlier calls have left there, and `call` gives something else without it.
+
+    Each is emptied for one call, in a copy of this process. One that the call fills again is a memory, and all others
+    are data of the model: whatever a memory holds may save time, and must change nothing.
+    """
+    if not filled_containers(simulator):
+        return None
+
+    def found() -> str:
+        as_it_is = call()
+        for where, kept in [*filled_containers(simulator).items()][:MOST_EMPTIED]:
+            is_cache = isinstance(kept, CACHE)
+            before: Any = None if is_cache else copy.copy(kept)
+            kept.cache_clear() if is_cache else kept.clear()
+            without = as_it_is
+            with suppress(Exception):  # data of the model that it cannot do without
+                without = call()
+            if (kept.cache_info().currsize if is_cache else kept) and differ(as_it_is, without):
+                return where
+            if not is_cache:
+                kept.clear()
+                (kept.extend if isinstance(kept, list) else kept.update)(before)
+        return ""
+
+    return forked(simulator, found)
 
 
 checks_made = itertools.count()  # by this process: each looks at noise that nothing kept from those before has met

@@ -1,7 +1,9 @@
 """Problems of mdpax as joint models: by hand on small stand-ins every day, on mdpax itself where it is installed."""
 
+from collections.abc import Iterator
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -251,7 +253,16 @@ def test_a_problem_as_a_simulator() -> None:
 # -- mdpax itself ------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def own_settings() -> Iterator[None]:
+    """Whoever imports mdpax has double precision from then on, and so would all tests after these."""
+    before = jax.config.read("jax_enable_x64")
+    yield
+    jax.config.update("jax_enable_x64", before)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("own_settings")
 @pytest.mark.filterwarnings("ignore")  # of mdpax and what it imports, none of ours to mend
 @pytest.mark.parametrize("name", slow_or_long(["DeMoorSingleProductPerishable", "Forest"], 1))
 def test_means_are_those_of_mdpax(name: str) -> None:
@@ -288,6 +299,7 @@ def test_means_are_those_of_mdpax(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("own_settings")
 @pytest.mark.filterwarnings("ignore")
 def test_two_perishable_products_from_a_start() -> None:
     """Whole, from a start, and sampled: three ways to one gap; events are merged to what can be sold."""

@@ -148,7 +148,11 @@ def test_clicks_show_what_the_solution_says(browser: Any, pages: Any) -> None:
     page.select_option("#first", label="order 4")  # the same action twice: the other one gives way
     assert page.input_value("#second") != page.input_value("#first")
     page.locator("#correlation td button").first.click()
-    assert page.locator("#law svg").get_attribute("aria-label").startswith("Probability that order 0 gives at most x more than order 1")
+    assert (
+        page.locator("#law svg")
+        .get_attribute("aria-label")
+        .startswith("Probability that order 0 gives at most x more than order 1")
+    )
     address = page.evaluate("location.hash")
     opened.close()
     again = Opened(browser, path, address)

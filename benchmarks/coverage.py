@@ -198,12 +198,12 @@ def others_hold(
     return good
 
 
-def tally(case: Case, decisions: int, confidence: float = CONFIDENCE, tails: Tails = "any") -> Tally:
-    """Many decisions of one synthetic case."""
+def tally(case: Case, seeds: range, confidence: float = CONFIDENCE, tails: Tails = "any") -> Tally:
+    """Decisions of one synthetic case, one for each seed."""
     truth = chances(case.draw(np.random.default_rng(12345), TRUTH))
     bounds = None if case.bounds is None else jm.Interval(*case.bounds)
     rules = Rules(None, case.indifference, confidence, 200, MOST, bounds, tails=tails)
-    found = (decide(case.alternatives(k), rules) for k in range(decisions))
+    found = (decide(case.alternatives(k), rules) for k in seeds)
     return _count(found, case.means, case.variances, case.indifference, truth)
 
 
@@ -347,7 +347,7 @@ def main() -> None:
     found = []
     for case in CASES:
         began = time.perf_counter()
-        found.append(tally(case, DECISIONS))
+        found.append(tally(case, range(DECISIONS)))
         show(case.name, len(case.means), found[-1], oracle(case), time.perf_counter() - began)
     shop, shop_policy = jm.envs.inventory()
     machine, machine_policy = jm.envs.machine_replacement()

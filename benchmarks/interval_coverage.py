@@ -1,5 +1,7 @@
 """How often every interval of a sampled gap holds, over laws with ordinary and heavy tails, ties and rare events.
 
+    python -m benchmarks coverage [--runs N] [--processes N] [--only intervals|decisions]
+
 Each law is known by its quantile function, so every truth is a sum over a fine grid. Beside the coverage stands that of
 the same law without what the caveat excludes: its values beyond the quantiles of the rate that a sample of this size
 can hide are moved there. Widths are held against those of ``tails="light"``.
@@ -11,10 +13,10 @@ import dataclasses
 import itertools
 import sys
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Executor, ProcessPoolExecutor
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import scipy.special
@@ -25,10 +27,12 @@ from jointmdp.simulation.montecarlo.confidence_intervals import Tails, unseen_ra
 
 SIZES = (200, 1_000, 10_000)
 RUNS = 1_000
+CHUNK = 50  # runs that one process makes at a time
 TAILS, QUANTILES = (0.01, 0.05, 0.25, 0.5), (0.05, 0.5)
 KINDS = ("mean", "variance", *(f"CVaR {a:g}" for a in TAILS), *(f"q {q:g}" for q in QUANTILES), "P(G>0)")
 LEAST = 0.93
 DECIDED = [*CASES, *RARE_CASES]
+K, R = TypeVar("K"), TypeVar("R")
 Quantiles = Callable[[np.ndarray], np.ndarray]
 
 
@@ -91,7 +95,6 @@ class Cell(NamedTuple):
     law: str
     n: int
     is_cut: bool
-    runs: int
 
 
 @cache
@@ -100,6 +103,7 @@ def _ends(law: str, n: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
+@cache
 def truths(law: str, cut: tuple[float, float]) -> list[float]:
     """Everything that is asked for, with the values moved into `cut`."""
     nodes, weights = np.polynomial.legendre.leggauss(60)
@@ -123,11 +127,12 @@ def asked(gap: jm.results.GapSample) -> list[jm.Interval]:
     return [gap.mean_interval, gap.variance_interval, *tails, *map(gap.quantile, QUANTILES), gap.superiority()]
 
 
-def measured(cell: Cell) -> tuple[list[float], list[float]]:
-    """Coverage of each kind, and the median of its width over that with light tails."""
+def measured(task: tuple[Cell, range]) -> tuple[np.ndarray, list[list[float]]]:
+    """How often each kind held in these runs, and in the first hundred its width over that with light tails."""
+    cell, runs = task
     cut = _ends(cell.law, cell.n) if cell.is_cut else (-np.inf, np.inf)
     truth, held, widths = np.array(truths(cell.law, cut)), np.zeros(len(KINDS)), []
-    for run in range(cell.runs):
+    for run in runs:
         rng = np.random.default_rng([list(LAWS).index(cell.law), cell.n, cell.is_cut, run])
         gaps = np.clip(draw(cell.law, rng, cell.n), *cut)
         reach = 3 * float(np.ptp(gaps))  # returns vary more than gaps
@@ -137,13 +142,7 @@ def measured(cell: Cell) -> tuple[list[float], list[float]]:
         if run < 100 and not cell.is_cut:
             light = asked(dataclasses.replace(gap, tails="light"))
             widths.append([a.width / b.width if b.width > 0 else 1.0 for a, b in zip(found, light, strict=True)])
-    return (held / cell.runs).tolist(), (np.median(widths, axis=0).tolist() if widths else [])
-
-
-def cells(runs: int) -> Iterator[Cell]:
-    """All, the longest first."""
-    for n, law, is_cut in itertools.product(sorted(SIZES, reverse=True), LAWS, (False, True)):
-        yield Cell(law, n, is_cut, runs)
+    return held, widths
 
 
 def option(name: str, default: int) -> int:
@@ -151,20 +150,28 @@ def option(name: str, default: int) -> int:
     return int(sys.argv[sys.argv.index(name) + 1]) if name in sys.argv else default
 
 
-def decided(task: tuple[int, Tails, int]) -> Tally:
+def decided(task: tuple[tuple[int, Tails], range]) -> Tally:
     """Decisions of one case of `coverage`."""
-    number, tails, runs = task
-    return tally(DECIDED[number], runs, tails=tails)
+    (number, tails), seeds = task
+    return tally(DECIDED[number], seeds, tails=tails)
 
 
-def main() -> None:
-    runs, processes = option("--runs", RUNS), option("--processes", 1)
-    began, work = time.perf_counter(), list(cells(runs))
-    tasks = [(i, tails, runs) for i, tails in itertools.product(range(len(DECIDED)), ("any", "light"))]
-    with ProcessPoolExecutor(processes) as pool:  # whole cells: a run takes milliseconds
-        decisions = pool.map(decided, tasks)
-        found = dict(zip(work, pool.map(measured, work), strict=True))
-        compared = dict(zip([task[:2] for task in tasks], decisions, strict=True))
+def gathered(call: Callable[[tuple[K, range]], R], keys: list[K], runs: int, pool: Executor) -> dict[K, list[R]]:
+    """What came out of all runs of each key, in portions that keep every process busy."""
+    parts = [range(begin, min(begin + CHUNK, runs)) for begin in range(0, runs, CHUNK)]
+    tasks = [(key, part) for key in keys for part in parts]
+    found: dict[K, list[R]] = {key: [] for key in keys}
+    for (key, _), made in zip(tasks, pool.map(call, tasks), strict=True):
+        found[key].append(made)
+    return found
+
+
+def show_intervals(runs: int, pool: Executor) -> None:
+    """The table of every kind of interval of one sample."""
+    # The longest first.
+    cells = [Cell(law, n, cut) for n, law, cut in itertools.product(sorted(SIZES, reverse=True), LAWS, (False, True))]
+    made = gathered(measured, cells, runs, pool)
+    found = {cell: np.sum([held for held, _ in parts], axis=0) / runs for cell, parts in made.items()}
     print(f"\nCoverage of every interval of a sampled gap over {runs:,} runs; 95 % each are promised, with the caveat.")
     print(f"In brackets, where it is below {LEAST:.0%}: of the same law without events rarer than the caveat says.")
     for n in SIZES:
@@ -172,32 +179,51 @@ def main() -> None:
         print(f"| {'law':<24} | " + " | ".join(f"{kind:<13}" for kind in KINDS) + " |")
         print("|---" * (len(KINDS) + 1) + "|")
         for law in LAWS:
-            whole, cut = (found[Cell(law, n, is_cut, runs)][0] for is_cut in (False, True))
+            whole, cut = (found[Cell(law, n, is_cut)] for is_cut in (False, True))
             shown = [f"{a:.3f}" if a >= LEAST else f"{a:.3f} ({b:.3f})" for a, b in zip(whole, cut, strict=True)]
             print(f"| {law:<24} | " + " | ".join(f"{text:<13}" for text in shown) + " |")
-        widths = [found[Cell(law, n, False, runs)][1] for law in ("normal", "exponential", "lognormal")]
-        for law, row in zip(("normal", "exponential", "lognormal"), widths, strict=True):
+        for law in ("normal", "exponential", "lognormal"):
+            row = np.median([widths for _, part in made[Cell(law, n, False)] for widths in part], axis=0)
             print(
                 f"width, {law}, over light tails: " + ", ".join(f"{k} {x:.2f}" for k, x in zip(KINDS, row, strict=True))
             )
-    print(f"\nDecisions by compare, {runs:,} of each kind: how often all gaps, and all other intervals, hold together")
-    print("| case | gaps | others | right | replications | with light tails: gaps | others | right | replications |")
-    print("|---" * 9 + "|")
-    for i, case in enumerate(DECIDED):
-        shown_ = []
-        for tails in ("any", "light"):
-            t = compared[i, tails]
-            right = t.correct / max(t.decided, 1)
-            shown_.append(f"{t.gaps / runs:.3f} | {t.others / runs:.3f} | {right:.3f} | {t.replications:,.0f}")
-        print(f"| {case.name} | " + " | ".join(shown_) + " |")
     low = [
         f"{cell.law}, n = {cell.n:,}, {kind}: {share:.3f}"
-        for cell, (shares, _) in found.items()
+        for cell, shares in found.items()
         for kind, share in zip(KINDS, shares, strict=True)
         if share < LEAST and (cell.is_cut or kind.startswith(("q", "P")))
     ]
     print(f"\nBelow {LEAST:.0%} where the caveat does not apply: " + ("; ".join(low) or "none"))
-    print(f"{time.perf_counter() - began:.0f} s")
+
+
+def show_decisions(runs: int, pool: Executor) -> None:
+    """The table of `compare`."""
+    keys: list[tuple[int, Tails]] = [(i, tails) for i in range(len(DECIDED)) for tails in ("any", "light")]
+    found = gathered(decided, keys, runs, pool)
+    print(f"\nDecisions by compare, {runs:,} of each kind: how often all gaps, and all other intervals, hold together")
+    print("| case | gaps | others | right | replications | with light tails: gaps | others | right | replications |")
+    print("|---" * 9 + "|")
+    for i, case in enumerate(DECIDED):
+        shown = []
+        for tails in ("any", "light"):
+            parts = found[i, tails]
+            gaps, others, all_decided, correct = (
+                sum(getattr(part, name) for part in parts) for name in ("gaps", "others", "decided", "correct")
+            )
+            size = sum(part.replications * part.decisions for part in parts) / runs
+            shown.append(f"{gaps / runs:.3f} | {others / runs:.3f} | {correct / max(all_decided, 1):.3f} | {size:,.0f}")
+        print(f"| {case.name} | " + " | ".join(shown) + " |")
+
+
+def main() -> None:
+    runs, processes = option("--runs", RUNS), option("--processes", 1)
+    only = sys.argv[sys.argv.index("--only") + 1] if "--only" in sys.argv else ""
+    began = time.perf_counter()
+    with ProcessPoolExecutor(processes) as pool:
+        for name, show in {"decisions": show_decisions, "intervals": show_intervals}.items():
+            if only in ("", name):
+                show(runs, pool)
+    print(f"{time.perf_counter() - began:.0f} s on {processes} process{'es' * (processes > 1)}")
 
 
 if __name__ == "__main__":

@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from types import CodeType
 from typing import Any, NamedTuple
 
-from jointmdp.decisions.auditor.audit_report import Check, failed, skipped
+from jointmdp.decisions.auditor.audit_report import OUT_OF_TIME, Check, failed, skipped
 from jointmdp.decisions.auditor.determinism_checks import remembering
 from jointmdp.simulation.simulators.fingerprints import safe_fingerprint
-from jointmdp.simulation.simulators.function_simulator import RunSimulator
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import Action, Outcome
 from jointmdp.simulation.watching.other_processes import (
+    Needed,
     Rows,
     checks_made,
     first_difference,
@@ -43,6 +43,9 @@ from jointmdp.simulation.watching.probe import (
 EPISODES, STEPS = 3, 16
 PATIENCE = 5.0  # seconds beyond what the restored run took
 PATIENCE_ELSEWHERE = 30.0
+KEPT_CAUSE = (
+    "a cache must know all that its entries depend on, the seed and the decision too; or empty it when a run begins"
+)
 PROCESS = "process-dependent"
 LIVE_CAUSES = {
     "copy": "a deep copy is not the whole state: something in it points to the original (a weak reference, a function, "
@@ -152,11 +155,15 @@ class OtherProcesses:
                 return failed("processes", f"a copy of this process gives another outcome; {text}", PROCESS)
             message = f"what was asked first shows in later answers: in another order, {text}"
             return failed("history", message, "hidden state", remembering(probe, "hidden state", states))
-        if isinstance(self._given[0], RunSimulator):
-            run = needed(self._given[0], lambda: walked(*self._given), first_difference)
-            if run is not None and (where := run.result(patience())):
-                message = f"{where} holds what earlier calls have left there, and without it the same runs give another"
-                return failed("history", f"{message} result", "hidden state")
+        memory = Needed("", ())
+        if away is not None:
+            memory = needed(self._given[0], lambda: walked(*self._given), first_difference, patience())
+        if memory.where:
+            message = f"{memory.where} holds what earlier calls have left there, and without it the same noise gives"
+            return failed("history", f"{message} another result", "hidden state", KEPT_CAUSE)
+        if memory.not_tried:
+            names = ", ".join(memory.not_tried[:3]) + ", …" * (len(memory.not_tried) > 3)
+            return skipped("processes", f"{OUT_OF_TIME} for whether what earlier calls have left in {names} matters")
         if may_differ(self._given[0], codes):
             return self._in_new_processes(own, patience())
         if away is None:

@@ -154,11 +154,15 @@ class NoiseChecks:
                     f"decision{named}"
                 )
             differ = lambda one, other: not are_close(one[0], other[0])  # noqa: E731
-            emptied = needed(self.found.simulator, lambda: self._rows(1, first), differ)
-            if emptied is not None and (where := emptied.result(max(1.0, PATIENCE * (time.monotonic() - begun)))):
+            seconds = max(1.0, PATIENCE * (time.monotonic() - begun))
+            memory = needed(self.found.simulator, lambda: self._rows(1, first), differ, seconds)
+            if others is not None and memory.not_tried:
+                names = ", ".join(memory.not_tried[:3])
+                self._warn(f"There was no time to see whether what earlier calls have left in {names} matters.")
+            if memory.where:
                 raise ModelError(
-                    f"{where} holds what earlier calls have left there, and without it {self.name} gives another "
-                    "result for the same seed: a cache must know all that its entries depend on, the seed as well"
+                    f"{memory.where} holds what earlier calls have left there, and without it {self.name} gives "
+                    "another result for the same seed: a cache must know all that its entries depend on, the seed too"
                 )
         elif self.found.sharing != "none":
             self._check_first_steps(count)

@@ -23,6 +23,7 @@ import numpy as np
 
 from jointmdp.simulation.simulators.noise import digest
 
+CACHE = type(functools.lru_cache(int))
 GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
 PLAIN = (int, float, bool, str, bytes, complex, types.NoneType)  # values that cannot change
 CLOSED = (*PLAIN, np.ndarray, np.generic, types.ModuleType)  # nothing to look for inside
@@ -91,11 +92,20 @@ def held(value: Any) -> Iterator[tuple[Link, Any]]:
     elif isinstance(value, type):
         for base in value.__mro__:
             if str(getattr(base, "__module__", "")).split(".")[0] not in LIBRARIES:
-                parts = [(n, p) for n, p in vars(base).items() if isinstance(p, types.FunctionType) or is_generator(p)]
+                named = [(name, plain_function(part)) for name, part in vars(base).items()]
+                parts = [(n, p) for n, p in named if isinstance(p, types.FunctionType | CACHE) or is_generator(p)]
                 yield from ((Link("named", f"{base.__name__}.{name}"), part) for name, part in parts)
         return
     yield from ((Link("attribute", name), part) for name, part in attributes(value).items())
     yield Link("named", type(value).__name__), type(value)
+
+
+def plain_function(part: Any) -> Any:
+    """What a property, a static or a class method calls; anything else as it is."""
+    for name in ("fget", "func", "__func__"):
+        if isinstance(part, property | functools.cached_property | staticmethod | classmethod) and hasattr(part, name):
+            return getattr(part, name)
+    return part
 
 
 def named_globals(function: types.FunctionType) -> Iterator[tuple[str, str, Any]]:

@@ -6,7 +6,6 @@ All of it is found by walking from object to object (`fingerprints.walk`), and g
 import builtins
 import contextvars
 import copy
-import functools
 import gc
 import io
 import os
@@ -24,7 +23,6 @@ from jointmdp.simulation.simulators.generators import is_key, standing
 from jointmdp.simulation.simulators.noise import Noise
 
 MOST_OBJECTS = 5_000  # a search that has entered this many has left the simulator for libraries
-CACHE = type(functools.lru_cache(int))
 
 
 def hidden_generators(root: Any, name: str, is_noise_listed: bool = True) -> dict[str, bytes]:
@@ -77,16 +75,6 @@ def _kept(root: Any) -> dict[str, Any]:
     ):
         found |= {where: part for where, part in _kept_by(value) if not isinstance(part, Noise | types.ModuleType)}
     return found
-
-
-def filled_containers(root: Any) -> dict[str, Any]:
-    """Lists, dictionaries, sets and caches of functions that hold something already, by where they live."""
-    found = _kept(root).items()
-    return {
-        where: part
-        for where, part in found
-        if (isinstance(part, dict | list | set) and part) or (isinstance(part, CACHE) and part.cache_info().currsize)
-    }
 
 
 def plain_parts(state: Any) -> dict[str, bytes]:

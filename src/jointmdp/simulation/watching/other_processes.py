@@ -7,7 +7,6 @@ this way. A new interpreter has other hashes of texts, other addresses, and noth
 
 from __future__ import annotations
 
-import copy
 import dis
 import gc
 import io
@@ -22,10 +21,10 @@ import sysconfig
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from multiprocessing import Pipe
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle  # type: ignore[import-untyped]
 
@@ -33,12 +32,11 @@ from jointmdp.simulation.simulators.fingerprints import CLOSED, LIBRARIES, walk
 from jointmdp.simulation.simulators.function_simulator import RunSimulator
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import Action, Outcome
-from jointmdp.simulation.watching.hidden_state import CACHE, filled_containers
+from jointmdp.simulation.watching.memories import memories, without
 from jointmdp.simulation.watching.probe import ObservedOutcome, Probe, clear_difference
 
 HANDLES = (socket.socket, subprocess.Popen, io.FileIO)  # what both processes would go on using
 WALKS, STEPS = 2, 6
-MOST_EMPTIED = 8
 SEEDS, MORE_SECONDS = 48, 0.25  # of functions of a decision and a seed; one seed where they are slow
 SCRIPT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -106,32 +104,33 @@ def forked(simulator: Any, call: Callable[[], Any]) -> ForkedRun | None:
         return None
 
 
-def needed(simulator: Any, call: Callable[[], Any], differ: Callable[[Any, Any], Any]) -> ForkedRun | None:
-    """Which container holds what earlier calls have left there, and `call` gives something else without it.
+class Needed(NamedTuple):
+    """What came out of emptying every memory of a model."""
 
-    Each is emptied for one call, in a copy of this process. One that the call fills again is a memory, and all others
-    are data of the model: whatever a memory holds may save time, and must change nothing.
+    where: str  # the one without which calls give something else, or nothing
+    not_tried: tuple[str, ...]  # for lack of time
+
+
+def needed(simulator: Any, call: Callable[[], Any], differ: Callable[[Any, Any], Any], seconds: float) -> Needed:
+    """Whether a place holds what earlier calls have left there, and `call` gives something else without it.
+
+    Each is tried in a copy of this process of its own, so that nothing is left of one when another is tried.
     """
-    if not filled_containers(simulator):
-        return None
-
-    def found() -> str:
-        as_it_is = call()
-        for where, kept in [*filled_containers(simulator).items()][:MOST_EMPTIED]:
-            is_cache = isinstance(kept, CACHE)
-            before: Any = None if is_cache else copy.copy(kept)
-            kept.cache_clear() if is_cache else kept.clear()
-            without = as_it_is
-            with suppress(Exception):  # data of the model that it cannot do without
-                without = call()
-            if (kept.cache_info().currsize if is_cache else kept) and differ(as_it_is, without):
-                return where
-            if not is_cache:
-                kept.clear()
-                (kept.extend if isinstance(kept, list) else kept.update)(before)
-        return ""
-
-    return forked(simulator, found)
+    left, begun = [*memories(simulator)], time.monotonic()
+    first = forked(simulator, call) if left else None
+    if first is None:
+        return Needed("", ())
+    as_it_is = first.result(seconds)
+    patience = 1.0 + 20 * (time.monotonic() - begun)  # a model may wait for what is not there any more
+    while left and as_it_is is not None and (more := begun + seconds - time.monotonic()) > 0:
+        memory = left.pop(0)
+        run = ForkedRun(lambda: (without(memory, as_it_is, call, differ),))  # noqa: B023
+        (found,) = run.result(min(patience, more)) or (False,)
+        if found:
+            return Needed(memory.where, ())
+        if found is None:
+            left[:0] = memory.instead
+    return Needed("", tuple(dict.fromkeys(memory.where for memory in left)))
 
 
 checks_made = itertools.count()  # by this process: each looks at noise that nothing kept from those before has met

@@ -21,6 +21,7 @@ MODULES = {
     "hindsight": "hindsight",
     "simulators": "simulators",
     "comparing": "comparing",
+    "audits": "audits",
     "coverage": "interval_coverage",
     "decisions": "coverage",
     "selection": "selection",

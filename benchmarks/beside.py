@@ -1,8 +1,8 @@
-"""The same work with this version and with another, in turns: ``python -m benchmarks.beside CHECKOUT``.
+"""The same work with this version and with another, in turns: ``python -m benchmarks.beside CHECKOUT [WORDS …]``.
 
-`CHECKOUT` is a copy of the repository at another commit. Each measurement runs in a process of its own with the source
-of one of the two, after one call that warms it up; the two take turns, so that a busy machine slows down both. Names
-that an older version has elsewhere are looked for there.
+`CHECKOUT` is a copy of the repository at another commit; words choose among the measurements. Each runs in a process of
+its own with the source of one of the two, after one call that warms it up; the two take turns, so that a busy machine
+slows down both. Names that an older version has elsewhere are looked for there.
 """
 
 import json
@@ -47,6 +47,19 @@ def order(stock):
 
 shop = jm.FunctionSimulator(day, lambda rng: int(rng.poisson(4.0)), start=4, actions=6, discount=0.9)
 """
+RUN = """
+import numpy as np
+
+def run(clerks, seed):
+    calls, talk = np.random.default_rng([seed, 1]), np.random.default_rng([seed, 2])
+    arrivals, lengths = calls.exponential(1.0, 2000).cumsum(), talk.exponential(1.5, 2000)
+    free, waited = 0.0, 0.0
+    for arrival, length in zip(arrivals, lengths):
+        begins = max(free, arrival)
+        waited += begins - arrival
+        free = begins + length / clerks
+    return -waited / 2000
+"""
 WORK = {
     "sweeps: the paper's iteration, gridworld 8×8": """
 model, policy = envs.windy_gridworld(8, discount=0.9)
@@ -86,6 +99,31 @@ measured(lambda: simulated(shop, order, 4, 3, 0, num_samples=100), 3)
     + """
 measured(lambda: simulated(shop, order, 4, 3, 0, num_samples=2, executor="processes:2"), 3)
 """,
+    "draws: 10,000 that are recorded": """
+import numpy as np
+try:
+    from jointmdp.simulation.watching.recorded_draws import recorded as opened
+except ImportError:
+    from jointmdp.auditor.recorded_draws import DrawLog, places, recorded
+    opened = lambda: recorded(DrawLog(), places())
+
+def drawn():
+    with opened():
+        for seed in range(100):
+            rng = np.random.default_rng(seed)
+            for _ in range(100):
+                rng.normal()
+
+measured(drawn, 5)
+""",
+    "compare: 200 runs of two decisions": RUN
+    + """
+measured(lambda: jm.compare(run, decisions=[1.0, 2.0], pilot=200, max_replications=200), 3)
+""",
+    "audit: two decisions": RUN
+    + """
+measured(lambda: jm.audit(run, decisions=[1.0, 2.0]), 3)
+""",
     "a new process that imports evaluate": """
 import subprocess, sys
 measured(lambda: subprocess.run([sys.executable, "-c", "import jointmdp as jm; jm.evaluate"], check=True), 3)
@@ -107,12 +145,13 @@ def seconds(source: Path, work: str) -> float:
 
 
 def main() -> None:
-    if len(sys.argv) != 2 or not (other := Path(sys.argv[1]) / "src").is_dir():
-        sys.exit("usage: python -m benchmarks.beside CHECKOUT, a copy of the repository at another commit")
+    if len(sys.argv) < 2 or not (other := Path(sys.argv[1]) / "src").is_dir():
+        sys.exit("usage: python -m benchmarks.beside CHECKOUT [WORDS …], a copy of the repository at another commit")
     here = Path(__file__).resolve().parents[1] / "src"
     print(f"\nThis version and that in {sys.argv[1]}: medians of {TURNS} turns, and the range of the ratios of turns")
     print(f"{'work':<42}{'other':>12}{'this':>12}{'this / other':>14}{'range':>16}")
-    for name, work in WORK.items():
+    chosen = {name: work for name, work in WORK.items() if any(words in name for words in sys.argv[2:] or [""])}
+    for name, work in chosen.items():
         turns = np.array([(seconds(other.resolve(), work), seconds(here, work)) for _ in range(TURNS)])
         before, after = np.median(turns, axis=0)
         ratios = np.sort(turns[:, 1] / turns[:, 0])

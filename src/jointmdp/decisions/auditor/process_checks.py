@@ -41,6 +41,7 @@ from jointmdp.simulation.watching.probe import (
 )
 
 EPISODES, STEPS = 3, 16
+FEW = 2  # seeds for each memory of a function of a decision and a seed
 PATIENCE = 5.0  # seconds beyond what the restored run took
 PATIENCE_ELSEWHERE = 30.0
 KEPT_CAUSE = (
@@ -157,7 +158,8 @@ class OtherProcesses:
             return failed("history", message, "hidden state", remembering(probe, "hidden state", states))
         memory = Needed("", ())
         if away is not None:
-            memory = needed(self._given[0], lambda: walked(*self._given), first_difference, patience())
+            few = lambda: walked(*self._given, seeds=FEW)  # noqa: E731
+            memory = needed(self._given[0], few, first_difference, max(patience(), probe.watchdog.left / 2), codes)
         if memory.where:
             message = f"{memory.where} holds what earlier calls have left there, and without it the same noise gives"
             return failed("history", f"{message} another result", "hidden state", KEPT_CAUSE)

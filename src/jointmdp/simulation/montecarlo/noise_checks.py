@@ -155,7 +155,7 @@ class NoiseChecks:
                 )
             differ = lambda one, other: not are_close(one[0], other[0])  # noqa: E731
             seconds = max(1.0, PATIENCE * (time.monotonic() - begun))
-            memory = needed(self.found.simulator, lambda: self._rows(1, first), differ, seconds)
+            memory = needed(self.found.simulator, lambda: self._rows(1, first), differ, seconds, codes)
             if others is not None and memory.not_tried:
                 names = ", ".join(memory.not_tried[:3])
                 self._warn(f"There was no time to see whether what earlier calls have left in {names} matters.")

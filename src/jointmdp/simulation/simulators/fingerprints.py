@@ -30,7 +30,18 @@ CLOSED = (*PLAIN, np.ndarray, np.generic, types.ModuleType)  # nothing to look f
 FUNCTIONS = (types.FunctionType, functools.partial, weakref.ref)  # a deep copy points to what the original points to
 SEQUENCES = (list, tuple, deque, set, frozenset)
 LIBRARIES = ("builtins", "abc", "numpy", "scipy", "jax", "jaxlib", "Box2D", "pygame", "mujoco")
-OTHER_LIBRARIES = {"jointmdp", "gymnasium", "gymnax", "torch", "tensorflow", "pandas", "matplotlib", "numba", "sklearn"}
+OTHER_LIBRARIES = {
+    "jointmdp",
+    "gymnasium",
+    "gymnax",
+    "torch",
+    "tensorflow",
+    "pandas",
+    "matplotlib",
+    "numba",
+    "sklearn",
+    "networkx",
+}
 DEEP = 16  # links that a search for generators follows
 MOST_OBJECTS = 20_000  # a walk that has entered this many is in the middle of data
 

@@ -8,9 +8,10 @@ model; whatever a memory holds may save time, and must change nothing.
 import copy
 import dis
 import functools
+import sys
 import types
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -111,30 +112,35 @@ class _Slot(NamedTuple):
         )
 
 
-def memories(root: Any) -> Iterator[Memory]:
-    """Every place where calls of a model may have left something, functions with caches first."""
-    found = _reached(root)
-    functions = [value for _, _, value in found if isinstance(value, types.FunctionType) and is_own(value.__module__)]
-    written = _Written(functions)
+def memories(root: Any, ran: Collection[types.CodeType] = ()) -> Iterator[Memory]:
+    """Every place where calls of a model may have left something, functions with caches first.
+
+    Where it is known what `ran` in a call, only what that code names is given: a memory is read before all else.
+    """
+    code = _Code(ran)
+    found = _reached([root, *_defined_in(code.files)], code)
+    code.read([value for _, _, value in found if isinstance(value, types.FunctionType)])
     for path, owner, value in found:
         if isinstance(value, CACHE) and value.cache_info().currsize:
             name = f"the cache of {_words(path, owner)}"
             is_filled = functools.partial(lambda kept: bool(kept.cache_info().currsize), value)
             yield Memory(name, value.cache_clear, is_filled, (), value.cache_clear)
-    data = set[int]()  # rows of tables, and what libraries hold
+    data, held = set[int](), list[Any]()  # rows of tables, and what libraries hold
     for path, owner, value in found:
-        is_row = isinstance(owner, dict | list | tuple) and (id(owner) in data or len(owner) > MOST_KEYS)
-        if is_row or not _may_hold(type(owner)):
+        if id(owner) in data or (isinstance(owner, dict | list | tuple) and len(owner) > MOST_KEYS):
             data.add(id(value))
+            continue
+        held.append(value)
+        if not _may_hold(type(owner)) or not code.names(path, owner):
             continue
         where = _words(path, owner)
         if isinstance(value, dict) and value:
             yield _in_dict(where, value)
         elif isinstance(value, list | deque | set) and value:
             yield _in_container(where, value)
-        elif isinstance(value, np.ndarray) and written.items and _may_be_table(value):
+        elif isinstance(value, np.ndarray) and code.writes_items and _may_be_table(value):
             yield _in_array(where, value)
-    for slot in _slots(found, functions, written):
+    for slot in code.slots(held):
         if slot.read() is not None and not isinstance(slot.read(), types.FunctionType | types.ModuleType):
             yield slot.memory()
 
@@ -149,27 +155,77 @@ def _may_be_table(value: np.ndarray) -> bool:
     return value.flags.writeable and value.dtype.kind in "fciub" and 0 < value.size <= LARGEST_ARRAY
 
 
-class _Written:
-    """Which names the functions of a model bind when they are called."""
+class _Code:
+    """What the code of a model names, and what it writes when it is called."""
 
-    def __init__(self, functions: list[types.FunctionType]) -> None:
-        self.attributes, self.any_attribute, self.items = set[str](), False, False
-        self.of: dict[int, tuple[set[str], set[str]]] = {}  # globals and closed-over variables of each function
-        for function in functions:
+    def __init__(self, ran: Collection[types.CodeType]) -> None:
+        self.files = {code.co_filename for code in ran}
+        self._used = set[str]()
+        for code in ran:
+            texts = (part for part in code.co_consts if isinstance(part, str))
+            self._used |= {*code.co_names, *code.co_freevars, *texts}
+        self._functions: list[types.FunctionType] = []
+        self._attributes, self._of_classes, self._bound = set[str](), set[str](), dict[int, set[str]]()
+        self._sets_any = self.writes_items = False
+
+    def is_near(self, function: types.FunctionType) -> bool:
+        """Whether it stands where what ran stands: it may run when nothing is kept any more."""
+        return not self.files or function.__code__.co_filename in self.files
+
+    def uses(self, name: str) -> bool:
+        """Whether what ran names it."""
+        return not self.files or name in self._used
+
+    def names(self, path: Path, owner: Any) -> bool:
+        """Whether what ran names the end of a path, or what holds it."""
+        while path and path[-1].kind == "item":
+            path = path[:-1]
+        if not path or path[-1].kind in ("default", "variable") or isinstance(owner, functools.partial):
+            return True
+        return self.uses(str(path[-1].name).partition(" ")[0])
+
+    def read(self, functions: list[types.FunctionType]) -> None:
+        """Note what these write, those left out that only make objects."""
+        self._functions = [f for f in functions if is_own(f.__module__) and self.is_near(f)]
+        for function in self._functions:
             if function.__name__ in MAKERS:
                 continue
-            names, cells = set[str](), set[str]()
+            bound = self._bound[id(function)] = set[str]()
             for code in _codes(function.__code__):
-                self.any_attribute |= bool({"setattr", "__dict__", "vars"} & set(code.co_names))
+                self._sets_any |= bool({"setattr", "__dict__", "vars"} & set(code.co_names))
+                before: Any = None
                 for step in dis.get_instructions(code):
                     if step.opname == "STORE_ATTR":
-                        self.attributes.add(step.argval)
-                    elif step.opname == "STORE_GLOBAL":
-                        names.add(step.argval)
-                    elif step.opname == "STORE_DEREF":
-                        cells.add(step.argval)
-                    self.items |= step.opname == "STORE_SUBSCR" or step.argval in ("put", "copyto", "fill")
-            self.of[id(function)] = names, cells
+                        self._attributes.add(step.argval)
+                        names = before.argval if isinstance(before.argval, tuple) else (before.argval,)
+                        if names[-1] == "cls" or names[-1] not in code.co_varnames[:1]:  # not self.name = …
+                            self._of_classes.add(step.argval)
+                    elif step.opname in ("STORE_GLOBAL", "STORE_DEREF"):
+                        bound.add(step.argval)
+                    self.writes_items |= step.opname == "STORE_SUBSCR" or step.argval in ("put", "copyto", "fill")
+                    before = step
+
+    def slots(self, held: list[Any]) -> Iterator[_Slot]:
+        """Names that calls bind anew: of modules, closures, and of the objects that are held."""
+        for function in self._functions:
+            bound, by = self._bound.get(id(function), set()), function.__name__
+            for name in sorted(bound & set(function.__globals__)):
+                if self.uses(name):
+                    where = f"{name} of the module {function.__module__}, which {by} writes,"
+                    yield _Slot(where, function.__globals__, name)
+            for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+                if name in bound:
+                    yield _Slot(f"{name}, which {by} writes,", cell, "cell_contents")
+        for value in held:
+            kind = value if isinstance(value, type) else type(value)
+            is_code = isinstance(value, types.ModuleType | types.FunctionType) and value not in self._functions
+            written = self._of_classes if isinstance(value, type) else self._attributes
+            parts = {} if is_code or not _may_hold(kind) else fingerprints.attributes(value)
+            for name, part in parts.items():
+                is_written = self._sets_any or name in written
+                is_written |= isinstance(getattr(kind, name, None), functools.cached_property)
+                if is_written and self.uses(name) and not name.startswith("__") and not hasattr(part, "__get__"):
+                    yield _Slot(f"{getattr(value, '__name__', kind.__name__)}.{name}", value, name)
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -182,11 +238,27 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 Found = list[tuple[Path, Any, Any]]
 
 
-def _reached(root: Any) -> Found:
+def _defined_in(files: Collection[str]) -> Iterator[Any]:
+    """Functions and classes of the model's own modules that lie in these files."""
+    modules = {
+        name: vars(module) for name, module in [*sys.modules.items()] if getattr(module, "__file__", "") in files
+    }
+    for name, space in modules.items():
+        for part in [*space.values()] if is_own(name) else ():
+            if isinstance(part, types.FunctionType | type) and part.__module__ == name:
+                yield part
+
+
+def _reached(starts: list[Any], code: _Code) -> Found:
     """All that a model holds or names, each object once."""
     found, seen = list[tuple[Path, Any, Any]](), set[int]()
-    roots: Found = [((), None, root)]
-    is_entered = lambda value: not (isinstance(value, (*CLOSED, Noise)) or is_generator(value))  # noqa: E731
+    roots: Found = [((), None, start) for start in starts]
+
+    def is_entered(value: Any) -> bool:
+        if isinstance(value, (*CLOSED, Noise)) or is_generator(value):
+            return False
+        return not isinstance(value, types.FunctionType) or code.is_near(value)
+
     for first, holder, start in roots:
         for path, owner, value in walk([start], is_entered, fingerprints.DEEP, MOST_OBJECTS):
             if id(value) in seen or len(seen) > MOST_OBJECTS:
@@ -196,31 +268,12 @@ def _reached(root: Any) -> Found:
             if isinstance(value, type) and is_own(getattr(value, "__module__", "builtins")):
                 parts = [(n, p) for n, p in vars(value).items() if not (n.startswith("__") or hasattr(p, "__get__"))]
                 roots += [((fingerprints.Link("attribute", name),), value, part) for name, part in parts]
-            if isinstance(value, types.FunctionType):
+            if isinstance(value, types.FunctionType) and code.is_near(value):
                 for module, name, part in fingerprints.named_globals(value):
                     is_code = isinstance(part, (*fingerprints.PLAIN, types.FunctionType, types.ModuleType, type))
-                    if not (is_code or is_generator(part) or id(part) in seen):
+                    if code.uses(name) and not (is_code or is_generator(part) or id(part) in seen):
                         roots.append(((fingerprints.Link("named", f"{name} of the module {module}"),), value, part))
     return found
-
-
-def _slots(found: Found, functions: list[types.FunctionType], written: _Written) -> Iterator[_Slot]:
-    for function in functions:
-        names, cells = written.of.get(id(function), (set(), set()))
-        for name in sorted(names & set(function.__globals__)):
-            where = f"{name} of the module {function.__module__}, which {function.__name__} writes,"
-            yield _Slot(where, function.__globals__, name)
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            if name in cells:
-                yield _Slot(f"{name}, which {function.__name__} writes,", cell, "cell_contents")
-    for _, _, value in found:
-        kind = value if isinstance(value, type) else type(value)
-        held = fingerprints.attributes(value) if _may_hold(kind) else {}
-        for name, part in held.items():
-            is_written = written.any_attribute or name in written.attributes
-            is_written |= isinstance(getattr(kind, name, None), functools.cached_property)
-            if is_written and not name.startswith("__") and not hasattr(part, "__get__"):
-                yield _Slot(f"{getattr(value, '__name__', kind.__name__)}.{name}", value, name)
 
 
 def _words(path: Path, owner: Any) -> str:
@@ -234,14 +287,19 @@ def _words(path: Path, owner: Any) -> str:
     return words.get(kind, f"{name}, which {holder} uses,")
 
 
-def without(memory: Memory, as_it_is: Any, call: Callable[[], Any], differ: Callable[[Any, Any], Any]) -> bool | None:
-    """Whether a call fills a memory again, and gives something else; None where it fails. The memory is spoilt."""
-    memory.forget()
+def without(
+    group: list[Memory], as_it_is: Any, call: Callable[[], Any], differ: Callable[[Any, Any], Any]
+) -> bool | None:
+    """Whether a call fills one of them again, and gives something else; None where it fails. They are spoilt."""
+    for memory in group:
+        memory.forget()
     try:
         found = call()
-        if not (memory.is_filled() and differ(as_it_is, found)):
+        if not (any(memory.is_filled() for memory in group) and differ(as_it_is, found)):
             return False
-        memory.give_back()  # of a dictionary with data and a memory in it
+        if len(group) > 1:
+            return True
+        group[0].give_back()  # of a dictionary with data and a memory in it
         return bool(differ(as_it_is, call()))
     except Exception:  # data of the model that it cannot do without
         return None

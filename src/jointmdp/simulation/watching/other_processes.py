@@ -20,7 +20,7 @@ import sys
 import sysconfig
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import Pipe
 from types import CodeType, FrameType
@@ -37,6 +37,7 @@ from jointmdp.simulation.watching.probe import ObservedOutcome, Probe, clear_dif
 
 HANDLES = (socket.socket, subprocess.Popen, io.FileIO)  # what both processes would go on using
 WALKS, STEPS = 2, 6
+GROUP = 64  # memories that are tried at once
 SEEDS, MORE_SECONDS = 48, 0.25  # of functions of a decision and a seed; one seed where they are slow
 SCRIPT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -111,33 +112,52 @@ class Needed(NamedTuple):
     not_tried: tuple[str, ...]  # for lack of time
 
 
-def needed(simulator: Any, call: Callable[[], Any], differ: Callable[[Any, Any], Any], seconds: float) -> Needed:
+def needed(
+    simulator: Any,
+    call: Callable[[], Any],
+    differ: Callable[[Any, Any], Any],
+    seconds: float,
+    ran: Collection[CodeType] = (),
+) -> Needed:
     """Whether a place holds what earlier calls have left there, and `call` gives something else without it.
 
-    Each is tried in a copy of this process of its own, so that nothing is left of one when another is tried.
+    They are tried in copies of this process, so that nothing is left of one when others are tried: many at once, and
+    where a call fails or differs without them, half of them, down to each alone.
     """
-    left, begun = [*memories(simulator)], time.monotonic()
+    all_of_them, begun = [*memories(simulator, ran)], time.monotonic()
+    left = [all_of_them[i : i + GROUP] for i in range(0, len(all_of_them), GROUP)]
     first = forked(simulator, call) if left else None
     if first is None:
         return Needed("", ())
     as_it_is = first.result(seconds)
     patience = 1.0 + 20 * (time.monotonic() - begun)  # a model may wait for what is not there any more
     while left and as_it_is is not None and (more := begun + seconds - time.monotonic()) > 0:
-        memory = left.pop(0)
-        run = ForkedRun(lambda: (without(memory, as_it_is, call, differ),))  # noqa: B023
-        (found,) = run.result(min(patience, more)) or (False,)
-        if found:
-            return Needed(memory.where, ())
-        if found is None:
-            left[:0] = memory.instead
-    return Needed("", tuple(dict.fromkeys(memory.where for memory in left)))
+        group = left.pop(0)
+        run = ForkedRun(lambda: (without(group, as_it_is, call, differ),))  # noqa: B023
+        (found,) = run.result(min(patience, more)) or (None,)
+        if found is False:
+            continue
+        if len(group) > 1:
+            left[:0] = [group[: len(group) // 2], group[len(group) // 2 :]]
+        elif found:
+            return Needed(group[0].where, ())
+        else:
+            left[:0] = [[memory] for memory in group[0].instead]
+    return Needed("", tuple(dict.fromkeys(memory.where for group in left for memory in group)))
 
 
 checks_made = itertools.count()  # by this process: each looks at noise that nothing kept from those before has met
 Rows = dict[tuple[int, int, int], ObservedOutcome]  # by walk, step, and whether it was taken or only asked for
 
 
-def walked(simulator: Any, seed: int, check: int, actions: Sequence[Action], is_backwards: bool = False) -> Rows:
+def walked(  # many parameters: a walk, its place, and how long it is
+    simulator: Any,
+    seed: int,
+    check: int,
+    actions: Sequence[Action],
+    is_backwards: bool = False,
+    seeds: int = SEEDS,
+) -> Rows:
     """Short walks from the start, and beside each step another action; everything in the other order if told so."""
     probe, found = Probe(simulator, seed), {}
     turn = -1 if is_backwards else 1
@@ -149,7 +169,7 @@ def walked(simulator: Any, seed: int, check: int, actions: Sequence[Action], is_
 
     if isinstance(simulator, RunSimulator):  # every decision with a few seeds: what one leaves behind may seldom show
         begun = time.monotonic()
-        for number in range(SEEDS):
+        for number in range(seeds):
             if number and time.monotonic() - begun > MORE_SECONDS:
                 break
             noise = Noise("audit", seed, "process", check, number)
@@ -215,7 +235,9 @@ def watched_calls(codes: set[CodeType]) -> Iterator[None]:
     def note(frame: FrameType, event: str, _: Any) -> None:
         if event == "call" and frame.f_code not in codes:
             module = str(frame.f_globals.get("__name__", "")).split(".")[0]
-            if module not in KNOWN and not frame.f_code.co_filename.startswith(STANDARD):
+            file = frame.f_code.co_filename
+            is_standard = file.startswith(STANDARD) and "site-packages" not in file
+            if module not in KNOWN and not is_standard:
                 codes.add(frame.f_code)
 
     if sys.getprofile() is not None:

@@ -32,8 +32,9 @@ def as_policy(model: ModelTables, policy: Any) -> Floats:
     """
     if depends_on_time(policy):
         raise ModelError(
-            "the policy depends on time: an array [T, S, A], or a function of two things, time and state; such policies are for "
-            "evaluate(model, policy, horizon=T), simulate and compare with a horizon, and hindsight(other_policy=…)"
+            "the policy depends on time: an array [T, S, A], or a function of two things, time and state; such "
+            "policies are for evaluate(model, policy, horizon=T), simulate and compare with a horizon, and "
+            "hindsight(other_policy=…)"
         )
     if isinstance(policy, str):
         if policy == "uniform" and policy not in (model.action_names or ()):

@@ -31,9 +31,8 @@ from jointmdp.ground.intervals import Interval
 from jointmdp.ground.limits import DEFAULT_LIMITS, Limits, check_limits
 from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.reached_states import ReachedPart
+from jointmdp.model.reached_states import ReachedPart, with_time
 from jointmdp.model.tables import ActionLike, StateLike
-from jointmdp.model.time_in_states import with_time
 
 if TYPE_CHECKING:
     import xarray

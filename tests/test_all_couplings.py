@@ -1,0 +1,265 @@
+"""Bounds over all couplings against linear programs over whole joint tables, concrete couplings and enumeration."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.optimize import linprog
+
+import jointmdp as jm
+from jointmdp.exact.hindsight.all_couplings import LoggedMDP
+
+Floats = NDArray[np.float64]
+S, A, T = 2, 2, 3
+ROOM = 1e-9  # of linear programs
+
+
+class Tiny:
+    """A random ordinary MDP, a policy, another one by time, and a log of it."""
+
+    def __init__(self, seed: int, states: int = S, actions: int = A, steps: int = T) -> None:
+        rng = self.rng = np.random.default_rng(seed)
+        self.P = rng.dirichlet(np.full(states, 0.7), (states, actions))
+        if seed % 3 == 0:  # some outcomes are impossible
+            self.P[0, 0] = np.eye(states)[0]
+        self.R = rng.integers(-3, 4, (states, actions, states)).astype(float)
+        self.g = float(rng.choice([0.0, 0.6, 1.0]))
+        self.policy = rng.dirichlet(np.ones(actions), states)
+        self.other = rng.dirichlet(np.ones(actions), (steps, states))
+        s, states_seen, taken, rewards = int(rng.integers(states)), [], [], []
+        for _ in range(steps):
+            a = int(rng.integers(actions))
+            to = int(rng.choice(states, p=self.P[s, a]))
+            states_seen.append(s)
+            taken.append(a)
+            rewards.append(self.R[s, a, to])
+            s = to
+        self.log = jm.Trajectory([*states_seen, s], taken, rewards if seed % 2 else None)
+        self.mdp = (self.P, self.R, self.g)
+
+    def bounds(self, **options: Any) -> jm.Interval:
+        """Of the gap over the steps of the log."""
+        return jm.bounds.hindsight_bounds(*self.mdp, self.policy, self.log, horizon=len(self.log), **options)
+
+
+def joint_programs(tiny: Tiny, t: int) -> tuple[list[tuple[int, ...]], Floats, Floats]:
+    """Whole joint outcomes of all rows at once, the constraints of their marginals, and which agree with the log."""
+    P, (s, a, to) = tiny.P, (tiny.log.states[t], tiny.log.actions[t], tiny.log.states[t + 1])
+    states, actions = P.shape[:2]
+    rows = list(itertools.product(range(states), range(actions)))
+    joint = list(itertools.product(range(states), repeat=len(rows)))
+    marginals = np.array([[outcome[r] == j for outcome in joint] for r in range(len(rows)) for j in range(states)])
+    agrees = np.array([outcome[rows.index((s, a))] == to for outcome in joint])
+    return joint, marginals.astype(float), agrees
+
+
+def by_programs(tiny: Tiny, rows: Floats, sign: int, sharing: str) -> tuple[float, list[Floats]]:
+    """The extreme mean gap over the log by linear programs over whole joint tables, and these tables, step by step."""
+    P, R, g, log = tiny.P, tiny.R, tiny.g, tiny.log
+    states, actions = P.shape[:2]
+    later, paid, tables = np.zeros(states), 0.0, list[Floats]()
+    for t in range(len(log) - 1, -1, -1):
+        s, a, to = log.states[t], log.actions[t], log.states[t + 1]
+        joint, marginals, agrees = joint_programs(tiny, t)
+        chance = P[s, a, to]
+        values = R + g * later
+        # One program for all states and actions at once: positive weights, and one joint table.
+        cost = np.zeros(len(joint))
+        for r, (y, b) in enumerate(itertools.product(range(states), range(actions))):
+            if sharing == "time" or y == s:
+                cost += np.array([values[y, b, outcome[r]] for outcome in joint]) * agrees / chance
+        found = linprog(-sign * cost, A_eq=marginals, b_eq=P.reshape(-1), bounds=(0, None), method="highs")
+        assert found.success
+        tables.insert(0, found.x)
+        now = np.zeros(states)
+        for r, (y, b) in enumerate(itertools.product(range(states), range(actions))):
+            if sharing == "time" or y == s:
+                law = np.array([(found.x * agrees)[[o[r] == j for o in joint]].sum() for j in range(states)]) / chance
+            else:
+                law = P[y, b]
+            now[y] += rows[t, y, b] * float(law @ values[y, b])
+        later, paid = now, R[s, a, to] + g * paid
+    return float(later[log.states[0]] - paid), tables
+
+
+@pytest.mark.parametrize("sharing", ["time", "state"])
+def test_bounds_are_those_of_programs_over_whole_joint_tables(sharing: str) -> None:
+    for seed in range(12):
+        tiny = Tiny(seed)
+        found = tiny.bounds(other_policy=tiny.other, sharing=sharing)
+        ends = [by_programs(tiny, tiny.other, sign, sharing)[0] for sign in (-1, 1)]
+        assert [found.lower, found.upper] == pytest.approx(ends, abs=ROOM)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", ["time", "state"])
+def test_bounds_of_many_models_are_those_of_programs(sharing: str) -> None:
+    for seed in range(100, 220):
+        tiny = Tiny(seed)
+        stationary = np.tile(tiny.other[0], (T, 1, 1))
+        for rows, given in ((tiny.other, tiny.other), (stationary, tiny.other[0])):
+            found = tiny.bounds(other_policy=given, sharing=sharing)
+            ends = [by_programs(tiny, rows, sign, sharing)[0] for sign in (-1, 1)]
+            assert [found.lower, found.upper] == pytest.approx(ends, abs=ROOM), seed
+
+
+COUPLINGS: list[Any] = ["comonotone", "independent", "maximal", "antithetic", "gumbel-max"]
+
+
+@pytest.mark.parametrize("sharing", ["time", "state"])
+def test_no_coupling_leaves_the_bounds(sharing: Any) -> None:
+    for seed in range(6):
+        tiny = Tiny(seed, states=3)
+        instead = (tiny.log.actions[0] + 1) % A
+        asked: list[dict[str, Any]] = [
+            {"action": instead},
+            {"other_policy": tiny.other},
+            {"other_policy": tiny.other[0]},
+            {"but": {1: 1 - tiny.log.actions[1]}},
+        ]
+        for coupling in COUPLINGS:
+            model = jm.from_mdp(*tiny.mdp, coupling, sharing)
+            for options in asked:
+                ends = tiny.bounds(**options, sharing=sharing)
+                gap = jm.hindsight(model, tiny.policy, tiny.log, **options, horizon=T).gap
+                assert ends.lower <= gap.mean + gap.mean_error, (seed, coupling, options)
+                assert gap.mean - gap.mean_error <= ends.upper, (seed, coupling, options)
+
+
+def test_stable_and_monotone_couplings_narrow_the_bounds() -> None:
+    widths = np.zeros(3)
+    for seed in range(12):
+        tiny = Tiny(seed, states=3)
+        model = jm.from_mdp(*tiny.mdp, "gumbel-max", "time")  # which is stable, and not always monotone
+        wide, stable, monotone = (
+            tiny.bounds(other_policy=tiny.other, sharing="time", assume=each) for each in (None, "stable", "monotone")
+        )
+        gap = jm.hindsight(model, tiny.policy, tiny.log, other_policy=tiny.other, horizon=T).gap
+        assert stable.lower - gap.mean_error <= gap.mean <= stable.upper + gap.mean_error
+        assert wide.lower <= stable.lower + 1e-12 <= monotone.lower + 2e-12
+        assert monotone.upper <= stable.upper + 1e-12 <= wide.upper + 2e-12
+        widths += monotone.width, stable.width, wide.width
+    assert widths[0] < 0.95 * widths[1] < 0.9 * widths[2]
+
+
+def published(
+    P: Floats, seen: tuple[int, int, int], s: int, a: int, to: int, assume: str | None
+) -> tuple[float, float]:
+    """Closed forms of Lally, Kazemi and Paoletti for one transition, written from their description."""
+    x, u, y = seen
+    q, p = P[x, u], P[s, a]
+    if (s, a) == (x, u):
+        return (1.0, 1.0) if to == y else (0.0, 0.0)
+    overlap = np.any((p > 0) & (q > 0))
+
+    def upper(j: int) -> float:
+        free = min(1.0, p[j] / q[y])
+        if assume is None or not overlap:
+            return free
+        if j == y:
+            return free
+        if q[j] > 0 and p[y] / q[y] >= p[j] / q[j]:
+            return 0.0
+        if assume == "stable":
+            return free
+        return min(1 - p[y], p[j] if q[j] > 0 else p[j] / q[y])
+
+    least = max(0.0, 1 - sum(upper(k) for k in range(len(p)) if k != to))
+    if assume == "monotone" and overlap and to == y:
+        least = max(least, p[y])
+    return least, upper(to)
+
+
+@pytest.mark.parametrize("assume", [None, "stable", "monotone"])
+def test_intervals_are_the_published_ones(assume: Any) -> None:
+    """On random models and on a windy grid, where rows overlap in part or not at all."""
+    for seed in range(8):
+        tiny = Tiny(seed, states=4)
+        P = tiny.P
+        if seed % 2:  # fewer successors: disjoint supports
+            P = np.where(tiny.rng.random(P.shape) < 0.5, P, 0.0)
+            P[np.arange(4)[:, None], np.arange(A), tiny.rng.integers(0, 4, (4, A))] += 0.1
+            P /= P.sum(axis=2, keepdims=True)
+        x, u = 1, 0
+        y = int(np.argmax(P[x, u]))
+        mdp = LoggedMDP(P, np.zeros((4, A)), 0.9, None, None, None, "time", assume, 1e-6, None)
+        step = mdp.step(mdp.seen(jm.Trajectory([x, y], [u]), 0), 0)
+        lower, upper = step.ends
+        for s, a, to in itertools.product(range(4), range(A), range(4)):
+            place = np.flatnonzero((mdp.rows.successors[s * A + a] == to) & (mdp.rows.chances[s * A + a] > 0))
+            found = (float(lower[s * A + a, place[0]]), float(upper[s * A + a, place[0]])) if len(place) else (0.0, 0.0)
+            low, high = published(P, (x, u, y), s, a, to, assume)
+            others = [published(P, (x, u, y), s, a, k, assume)[0] for k in range(4) if k != to]
+            assert found == pytest.approx((low, min(high, 1 - sum(others))), abs=1e-12), (seed, s, a, to)
+
+
+def robust(tiny: Tiny, sharing: str, changes: int | None) -> float:
+    """The best worst case by trying all actions everywhere, with a linear program over pairs for each row."""
+    P, R, g, log = tiny.P, tiny.R, tiny.g, tiny.log
+
+    def worst(t: int, y: int, b: int, later: Floats) -> float:
+        s, a, to = log.states[t], log.actions[t], log.states[t + 1]
+        values = R[y, b] + g * later
+        if (y, b) == (s, a):
+            return float(values[to])
+        if sharing == "state" and y != s:
+            return float(P[y, b] @ values)
+        size = len(P)
+        cost = np.zeros((size, size))
+        cost[to] = values / P[s, a, to]
+        sums = [np.kron(np.eye(size), np.ones(size)), np.kron(np.ones(size), np.eye(size))]
+        found = linprog(
+            cost.ravel(), A_eq=np.vstack(sums), b_eq=np.append(P[s, a], P[y, b]), bounds=(0, None), method="highs"
+        )
+        return float(found.fun)
+
+    def value(t: int, left: int) -> Floats:
+        if t == len(log):
+            return np.zeros(len(P))
+        found = np.full(len(P), -np.inf)
+        for y, b in itertools.product(range(len(P)), range(A)):
+            spent = int(b != log.actions[t])
+            if spent <= left:
+                found[y] = max(found[y], worst(t, y, b, value(t + 1, left - spent)))
+        return found
+
+    seen = sum(
+        g**t * R[s, a, to] for t, (s, a, to) in enumerate(zip(log.states, log.actions, log.states[1:], strict=False))
+    )
+    return float(value(0, len(log) if changes is None else changes)[log.states[0]] - seen)
+
+
+@pytest.mark.parametrize("sharing", ["time", "state"])
+def test_the_best_worst_case_is_that_of_enumeration(sharing: Any) -> None:
+    for seed in range(5):
+        tiny = Tiny(seed, steps=2)
+        worst = []
+        for changes in (0, 1, None):
+            best = jm.bounds.best_worst_case(*tiny.mdp, tiny.log, changes, sharing=sharing)
+            assert best.gap.lower == pytest.approx(robust(tiny, sharing, changes), abs=ROOM)
+            worst.append(best.gap.lower)
+        assert worst[0] == pytest.approx(0.0, abs=1e-12)
+        assert worst[0] - 1e-12 <= worst[1] <= worst[2] + 1e-12
+        # Of all plans by time and state none has a larger least mean, and that of the best one is what was said.
+        every = []
+        for choice in itertools.product(range(A), repeat=2 * S):
+            rows = np.eye(A)[np.array(choice).reshape(2, S)]
+            every.append(tiny.bounds(other_policy=rows, sharing=sharing).lower)
+        assert max(every) == pytest.approx(best.gap.lower, abs=1e-12)
+        ends = tiny.bounds(other_policy=best.policy, sharing=sharing)
+        assert (ends.lower, ends.upper) == pytest.approx((best.gap.lower, best.gap.upper), abs=1e-12)
+
+
+def test_a_plan_gives_what_it_says_under_every_coupling() -> None:
+    tiny = Tiny(4, states=3)
+    best = jm.bounds.best_worst_case(*tiny.mdp, tiny.log, None, policy=tiny.policy, horizon=T + 1, sharing="time")
+    for coupling in COUPLINGS:
+        model = jm.from_mdp(*tiny.mdp, coupling, "time")
+        rows = np.concatenate([best.policy, tiny.policy[None]])
+        gap = jm.hindsight(model, tiny.policy, tiny.log, other_policy=rows, horizon=T + 1).gap.mean
+        assert best.gap.lower - 1e-12 <= gap <= best.gap.upper + 1e-12
+        most = jm.best_in_hindsight(model, tiny.log, None, policy=tiny.policy, horizon=T + 1)
+        assert most.gap.mean >= best.gap.lower - 1e-9
+    assert all(row["better"] != row["logged"] for row in best.table())

@@ -40,8 +40,8 @@ class Tiny:
         self.mdp = (self.P, self.R, self.g)
 
     def bounds(self, **options: Any) -> jm.Interval:
-        """Of the gap over the steps of the log."""
-        return jm.bounds.hindsight_bounds(*self.mdp, self.policy, self.log, horizon=len(self.log), **options)
+        """Of the gap, by default over the steps of the log."""
+        return jm.bounds.hindsight_bounds(*self.mdp, self.policy, self.log, **{"horizon": len(self.log)} | options)
 
 
 def joint_programs(tiny: Tiny, t: int) -> tuple[list[tuple[int, ...]], Floats, Floats]:
@@ -110,7 +110,7 @@ COUPLINGS: list[Any] = ["comonotone", "independent", "maximal", "antithetic", "g
 
 @pytest.mark.parametrize("sharing", ["time", "state"])
 def test_no_coupling_leaves_the_bounds(sharing: Any) -> None:
-    for seed in range(6):
+    for seed in range(4):
         tiny = Tiny(seed, states=3)
         instead = (tiny.log.actions[0] + 1) % A
         asked: list[dict[str, Any]] = [
@@ -122,10 +122,72 @@ def test_no_coupling_leaves_the_bounds(sharing: Any) -> None:
         for coupling in COUPLINGS:
             model = jm.from_mdp(*tiny.mdp, coupling, sharing)
             for options in asked:
-                ends = tiny.bounds(**options, sharing=sharing)
-                gap = jm.hindsight(model, tiny.policy, tiny.log, **options, horizon=T).gap
+                steps = T + 2 * (seed % 2 and sharing == "time")
+                ends = tiny.bounds(**options, sharing=sharing, horizon=steps)
+                gap = jm.hindsight(model, tiny.policy, tiny.log, **options, horizon=steps).gap
                 assert ends.lower <= gap.mean + gap.mean_error, (seed, coupling, options)
                 assert gap.mean - gap.mean_error <= ends.upper, (seed, coupling, options)
+
+
+def test_endless_futures_and_episodes_that_are_over() -> None:
+    walk = {
+        "on": {"safe": [(0.9, "on", 1), (0.1, "off", 0)], "fast": [(0.6, "on", 2), (0.4, "off", 0)]},
+        "slow": {"safe": [(1.0, "on", 0)], "fast": [(0.5, "slow", 3), (0.5, "off", 3)]},
+        "off": {"safe": [(1.0, "off", 0)], "fast": [(1.0, "off", 0)]},
+    }
+    log = jm.Trajectory(["on", "on", "off"], ["fast", "fast"], ended=True)
+    blind = jm.Trajectory(["on", "on"], ["fast", "fast"], ended=True)
+    by_time = lambda t, s: "safe" if t < 2 else "fast"  # noqa: E731
+    asked: list[tuple[dict[str, Any], int | None]] = [
+        ({"other_policy": "safe"}, None),
+        ({"other_policy": "safe"}, 5),
+        ({"other_policy": by_time}, 5),
+        ({"other_policy": by_time}, None),
+        ({"but": {0: "safe"}}, 5),
+        ({"action": "safe", "start": 1}, 4),
+    ]
+    for options, horizon in asked:
+        ends = jm.bounds.hindsight_bounds(walk, None, 0.9, "fast", log, **options, horizon=horizon, sharing="time")
+        same = jm.bounds.hindsight_bounds(walk, None, 0.9, "fast", blind, **options, horizon=horizon, sharing="time")
+        assert (same.lower, same.upper) == pytest.approx((ends.lower, ends.upper), abs=1e-9)
+        for coupling in COUPLINGS:
+            model = jm.from_mdp(walk, None, 0.9, coupling, "time")
+            gap = jm.hindsight(model, "fast", log, **options, horizon=horizon).gap
+            assert ends.lower <= gap.mean + gap.mean_error, (options, horizon, coupling)
+            assert gap.mean - gap.mean_error <= ends.upper, (options, horizon, coupling)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    tiny = Tiny(1)
+    with pytest.raises(jm.ModelError, match="give one of action"):
+        tiny.bounds()
+    with pytest.raises(jm.ModelError, match="more than the horizon of 2"):
+        tiny.bounds(action=0, horizon=2)
+    with pytest.raises(jm.ModelError, match='"time" and "state"'):
+        tiny.bounds(action=0, sharing="none")
+    with pytest.raises(jm.ModelError, match="assume is 'smooth'"):
+        tiny.bounds(action=0, assume="smooth")
+    with pytest.raises(jm.ModelError, match="nothing counts without a policy"):
+        jm.bounds.best_worst_case(*tiny.mdp, tiny.log, horizon=9)
+    limited = {
+        "a": {"go": [(0.5, "a", 0), (0.5, "b", 0)], "stay": [(1.0, "a", 1)]},
+        "b": {"go": [(1.0, "a", 9)]},
+    }
+    log = jm.Trajectory(["a", "a", "a"], ["stay", "stay"])
+    with pytest.raises(jm.ModelError, match="come to b at step 1, where stay is not available"):
+        jm.bounds.hindsight_bounds(limited, None, 0.9, "go", log, but={0: "go"})
+    # One change may lead to b, where another one has to be made.
+    assert jm.bounds.best_worst_case(limited, None, 0.9, log, 1).table() == []
+    two = jm.bounds.best_worst_case({**limited, "b": {"go": [(1.0, "a", 9)]}}, None, 0.9, log, 2)
+    assert two.gap.lower >= -1e-12
+    with pytest.raises(jm.NotKnownError, match="no change is left"):
+        two.action(1, "b", 0)
+    twice = {"a": {"x": [(0.5, "a", 0), (0.5, "a", 1)], "y": [(1.0, "a", 0)]}}
+    with pytest.raises(jm.ModelError, match="several rewards"):
+        jm.bounds.hindsight_bounds(twice, None, 0.9, "x", jm.Trajectory(["a", "a"], ["y"]), "x", assume="stable")
+    half, blind = (np.full((2, 2, 2), 0.5), np.zeros((2, 2)), 0.9), jm.Trajectory([0], [0])
+    with pytest.raises(jm.ModelError, match="which outcome step 0 had"):
+        jm.bounds.hindsight_bounds(*half, 0, blind, 1, assume="stable")
 
 
 def test_stable_and_monotone_couplings_narrow_the_bounds() -> None:

@@ -12,12 +12,12 @@ independently of each other. So, backward over the steps of the log, the other b
     u_t(y) = Σ_b π_t(b|y) max { Σ_j x_j (R_j + γ u_{t+1}(S'_j)) : x in the intervals of row (y, b) },
 
 where each row has its most valuable outcomes first, and at least the same with min. Under ``sharing="time"`` every row
-is coupled with the seen one, under ``"state"`` those of the seen state; elsewhere the other branch has noise of its own.
-Where it does what was done in the same state it gets what was got, and if it follows the log's policy after a first
-action it is then one with the seen branch. After the last step means do not depend on the coupling.
+is coupled with the seen one, under ``"state"`` those of the seen state; in other states the other branch has noise of
+its own. Where it does what was done in the same state it gets what was got, and if it follows the log's policy after a
+first action it is then one with the seen branch. After the last step means do not depend on the coupling.
 
-The bounds are attained by a coupling of each step by itself. A bound may choose another one at each step, which one
-coupling for all steps cannot; where no row is coupled with a seen one at two steps, it can.
+The bounds are attained by a coupling of each step by itself. One coupling for all steps may not attain them; under
+``"state"`` it does where no state is seen twice while both branches can still be there together.
 
 An assumption narrows the intervals. Let i be the seen successor, and q the law of the seen row, so that ``m = q_i``:
 
@@ -79,10 +79,10 @@ class Rows(NamedTuple):
         row = owner[first]
         place = np.arange(len(row)) - np.searchsorted(row, row)
         shape = len(laws.sizes), int(place.max(initial=0)) + 1
-        found = [np.zeros(shape), np.zeros(shape), np.zeros(shape, dtype=np.int64)]
-        for table, values in zip(found, (chance, laws.rewards[first], laws.successors[first]), strict=True):
-            table[row, place] = values
-        return cls(*found, laws.num_actions)
+        chances, rewards, successors = np.zeros(shape), np.zeros(shape), np.zeros(shape, dtype=np.int64)
+        chances[row, place], rewards[row, place] = chance, laws.rewards[first]
+        successors[row, place] = laws.successors[first]
+        return cls(chances, rewards, successors, laws.num_actions)
 
     @property
     def num_states(self) -> int:

@@ -90,11 +90,12 @@ class BestWorstCase(ResultFace):
     def __repr__(self) -> str:
         few = "any changes" if self.changes is None else f"at most {self.changes} change{'s' * (self.changes != 1)}"
         rows = self.table()
+        lower, upper = (0.0 if abs(end) <= self.loss_bound else end for end in self.gap)
         told = ", ".join(
             f"{r['better']} instead of {r['logged']} at step {r['step']} in {r['state']}" for r in rows[:2]
         )
         told = f"{told}{', …' if len(rows) > SHOWN else ''}" if rows else "the log itself"
-        return f"BestWorstCase({few}: {self.gap.lower:+.6g} to {self.gap.upper:+.6g} under every coupling; {told})"
+        return f"BestWorstCase({few}: {lower:+.6g} to {upper:+.6g} under every coupling; {told})"
 
 
 class Options(TypedDict, total=False):

@@ -137,8 +137,9 @@ def as_table_policy(model: JointMDP, policy: Any, horizon: int | None = None) ->
     is_asked = callable(policy) or callable(getattr(policy, "predict", None))
     if is_asked:
         return None
-    is_timed = horizon is not None and depends_on_time(policy)
-    return timed_policy(model, policy, horizon) if is_timed else as_policy(model, policy)
+    if horizon is not None and depends_on_time(policy):
+        return timed_policy(model, policy, horizon)
+    return as_policy(model, policy)
 
 
 def check_ends(model: JointMDP, policies: Sequence[Floats], start: Floats, first: Sequence[int] | None) -> None:

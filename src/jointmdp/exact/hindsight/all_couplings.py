@@ -52,9 +52,8 @@ from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, counted_once
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.intervals import Interval
 from jointmdp.model.action_laws import ActionLaws
-from jointmdp.model.couplings import coupled_tables
 from jointmdp.model.from_mdp import ordinary_model
-from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.gumbel_max import GumbelMax, GumbelModel
 from jointmdp.model.policies import as_policy, as_timed_policy, depends_on_time
 from jointmdp.model.tables import ActionLike
 
@@ -210,9 +209,9 @@ class LoggedMDP:
         if assume not in (None, "stable", "monotone"):
             raise ModelError(f'assume is {assume!r}; it must be None, "stable" or "monotone"')
         found = ordinary_model(transitions, rewards, available, state_names, action_names)
-        # Any coupling: whether a log can happen, and what single policies give, does not depend on it.
-        tables = coupled_tables(found.laws, "comonotone", False, MAX_ENTRIES)
-        self.base = JointMDP(*tables, discount, "none", **found.names_and_actions())
+        # Of all couplings this one keeps the laws alone: whether a log can happen does not depend on it.
+        how = {"has_common_grid": False, "max_entries": MAX_ENTRIES, **found.names_and_actions()}
+        self.base = GumbelModel(found.laws, GumbelMax(), discount, "none", **how)
         self.rows, self.over, self.discount = Rows.of(found.laws), ends_of(self.base), self.base.discount
         self.sharing, self.assume = sharing, assume
         self.tolerance = checks.as_positive("reward_tolerance", reward_tolerance)
@@ -220,6 +219,8 @@ class LoggedMDP:
 
     def seen(self, trajectory: Trajectory, start: int) -> SeenSteps:
         """What was seen from `start` on; that it can happen is checked."""
+        if trajectory.scenarios is not None:
+            raise ModelError("bounds over all couplings know no scenarios; leave them out of the trajectory")
         whole = seen_steps(self.base, trajectory, self.over)
         start = checks.as_count("start", start, least=0)
         if start >= len(whole.actions):
@@ -227,8 +228,8 @@ class LoggedMDP:
         if self.horizon is not None and self.horizon < len(whole.actions):
             raise ModelError(f"the trajectory has {len(whole.actions)} steps, more than the horizon of {self.horizon}")
         seen = whole.cut(start)
-        if np.any(seen.states[:-1] == UNSEEN) or np.any(seen.scenarios != UNSEEN):
-            raise ModelError("bounds over all couplings need all states but the last, and know no scenarios")
+        if np.any(seen.states[:-1] == UNSEEN):
+            raise ModelError("bounds over all couplings need all states but the last")
         seen_paths(self.base, [whole], self.tolerance)
         return seen
 
@@ -242,9 +243,12 @@ class LoggedMDP:
         if policy is None:
             return Mean(np.zeros(size), 0.0)
         if self.horizon is None:
-            check_ends(self.base, policy)
-            branch = PolicyBranch(self.base, policy)
-            return Mean(branch.mean, float(branch.mean_errors.max()))
+            check_ends(self.base.alone, policy)
+            branch = PolicyBranch(self.base.alone, policy)
+            # Its table has the laws but for rounding: sums of up to K terms, and K·A intervals between them.
+            K, spread = self.rows.chances.shape[1], 2 * self.base.reward_bound + float(np.ptp(branch.mean))
+            off = K * (K + self.rows.num_actions + 8) * UNIT * spread * branch.single.state.span
+            return Mean(branch.mean, float(branch.mean_errors.max()) + off)
         left, v = self.horizon - start - len(seen.actions), np.zeros(size)
         for _ in range(left):
             v = np.sum(policy * self.rows.means(v, self.discount), axis=1)

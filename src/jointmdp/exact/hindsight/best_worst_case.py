@@ -54,7 +54,7 @@ class BestWorstCase(ResultFace):
     """``[T, S, L]``, the action by step, state and number of changes left; −1 where no plan goes on. Without a limit
     there is one column."""
     model: JointMDP = field(repr=False)
-    """The ordinary MDP, under a coupling that does not matter."""
+    """The ordinary MDP, as laws of its actions; the coupling does not matter."""
     seen: SeenSteps = field(repr=False)
     possible: Bools = field(repr=False)
     """``[T, S, L]``, where the plan can come to under some coupling."""

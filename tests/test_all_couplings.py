@@ -249,6 +249,35 @@ def test_stable_and_monotone_couplings_narrow_the_bounds() -> None:
     assert widths[0] < 0.95 * widths[1] < 0.9 * widths[2]
 
 
+def test_all_stable_couplings_lie_within() -> None:
+    """Programs over tables of two rows that are stable whatever comes; also monotone in what was seen."""
+    wider = []
+    for seed in range(12):
+        tiny = Tiny(seed, states=4)
+        P, rng = tiny.P, np.random.default_rng(seed)
+        q, p, i, values = P[1, 0], P[2, 1], int(np.argmax(P[1, 0])), rng.normal(size=4)
+        is_free = np.array([[j == k or q[j] == 0 or p[j] * q[k] > p[k] * q[j] for j in range(4)] for k in range(4)])
+        rows = np.vstack([np.kron(np.eye(4), np.ones(4)), np.kron(np.ones(4), np.eye(4))])
+        cost = np.zeros((4, 4))
+        cost[i] = values / q[i]
+        for assume in ("stable", "monotone"):
+            most = np.where(is_free, 1.0, 0.0)
+            least = np.zeros((4, 4))
+            if assume == "monotone":
+                most[i] = np.where((np.arange(4) != i) & (q > 0), np.minimum(most[i], q[i] * p), most[i])
+                least[i, i] = q[i] * p[i]
+            limits = list(zip(least.ravel(), np.maximum(most, least).ravel(), strict=True))
+            mdp = LoggedMDP(P, np.zeros((4, A)), 0.9, None, None, None, "time", assume, 1e-6, None)
+            step = mdp.step(mdp.seen(jm.Trajectory([1, i], [0]), 0), 0)
+            for sign in (-1, 1):
+                mine = float(step.backup(values, 1.0, sign)[2, 1])
+                program = linprog(-sign * cost.ravel(), A_eq=rows, b_eq=np.append(q, p), bounds=limits, method="highs")
+                if program.success:  # not every pair of rows has such a table
+                    wider.append(sign * mine + program.fun)
+                    assert wider[-1] >= -ROOM
+    assert np.mean(np.array(wider) < ROOM) > 0.4  # these are attained
+
+
 def published(
     P: Floats, seen: tuple[int, int, int], s: int, a: int, to: int, assume: str | None
 ) -> tuple[float, float]:

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from zoo import daily
 
 import jointmdp as jm
-from tests.zoo import daily
 
 Floats = NDArray[np.float64]
 T, S, A, W = 3, 3, 2, 2

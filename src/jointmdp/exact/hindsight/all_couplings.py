@@ -52,8 +52,9 @@ from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, counted_once
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.intervals import Interval
 from jointmdp.model.action_laws import ActionLaws
+from jointmdp.model.couplings import GumbelMax
 from jointmdp.model.from_mdp import ordinary_model
-from jointmdp.model.gumbel_max import GumbelMax, GumbelModel
+from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.policies import as_policy, as_timed_policy, depends_on_time
 from jointmdp.model.tables import ActionLike
 

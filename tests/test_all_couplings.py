@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 
 import jointmdp as jm
-from jointmdp.exact.hindsight.all_couplings import LoggedMDP
+from jointmdp.exact.hindsight.all_couplings import IntervalStep, LoggedMDP, Rows, interval_step
 
 Floats = NDArray[np.float64]
 S, A, T = 2, 2, 3
@@ -249,6 +249,15 @@ def test_stable_and_monotone_couplings_narrow_the_bounds() -> None:
     assert widths[0] < 0.95 * widths[1] < 0.9 * widths[2]
 
 
+def first_step(P: Floats, seen: tuple[int, int, int], assume: Any) -> tuple[Rows, IntervalStep]:
+    """What a state, an action and a successor leave of all rows."""
+    s, a, to = seen
+    mdp = LoggedMDP(P, np.zeros(P.shape[:2]), 0.9, None, None, None, "time", assume, 1e-6, None)
+    log = mdp.seen(jm.Trajectory([s, to], [a]), 0)
+    every = np.arange(len(mdp.rows.chances))
+    return mdp.rows, interval_step(mdp.rows, every, log, 0, mdp.over, 1e-6, "time", assume)
+
+
 def test_all_stable_couplings_lie_within() -> None:
     """Programs over tables of two rows that are stable whatever comes; also monotone in what was seen."""
     wider = []
@@ -267,8 +276,7 @@ def test_all_stable_couplings_lie_within() -> None:
                 most[i] = np.where((np.arange(4) != i) & (q > 0), np.minimum(most[i], q[i] * p), most[i])
                 least[i, i] = q[i] * p[i]
             limits = list(zip(least.ravel(), np.maximum(most, least).ravel(), strict=True))
-            mdp = LoggedMDP(P, np.zeros((4, A)), 0.9, None, None, None, "time", assume, 1e-6, None)
-            step = mdp.step(mdp.seen(jm.Trajectory([1, i], [0]), 0), 0)
+            _, step = first_step(P, (1, 0, i), assume)
             for sign in (-1, 1):
                 mine = float(step.backup(values, 1.0, sign)[2, 1])
                 program = linprog(-sign * cost.ravel(), A_eq=rows, b_eq=np.append(q, p), bounds=limits, method="highs")
@@ -322,12 +330,11 @@ def test_intervals_are_the_published_ones(assume: Any) -> None:
         states, actions = P.shape[:2]
         x, u = 1, 0
         y = int(np.argmax(P[x, u]))
-        mdp = LoggedMDP(P, np.zeros((states, actions)), 0.9, None, None, None, "time", assume, 1e-6, None)
-        step = mdp.step(mdp.seen(jm.Trajectory([x, y], [u]), 0), 0)
+        rows, step = first_step(P, (x, u, y), assume)
         lower, upper = step.ends
         for s, a, to in itertools.product(range(states), range(actions), range(states)):
             r = s * actions + a
-            place = np.flatnonzero((mdp.rows.successors[r] == to) & (mdp.rows.chances[r] > 0))
+            place = np.flatnonzero((rows.successors[r] == to) & (rows.chances[r] > 0))
             found = (float(lower[r, place[0]]), float(upper[r, place[0]])) if len(place) else (0.0, 0.0)
             low, high = published(P, (x, u, y), s, a, to, assume)
             others = [published(P, (x, u, y), s, a, k, assume)[0] for k in range(states) if k != to]

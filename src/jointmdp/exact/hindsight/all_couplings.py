@@ -104,14 +104,20 @@ class IntervalStep(NamedTuple):
     """One step of a log: between which ends the probability of each outcome lies, given what was seen."""
 
     rows: Rows
+    numbers: Ints  # [n] rows that matter
     seen: Floats  # [K] of the outcomes of the seen row
     paid: float  # E R of the seen row
-    least: Floats  # [R, K]
-    most: Floats  # [R, K]
+    least: Floats  # [n, K]
+    most: Floats  # [n, K]
+
+    @property
+    def successors(self) -> Ints:
+        """Of the rows that matter, ``[n, K]``."""
+        return self.rows.successors[self.numbers]
 
     def backup(self, later: Floats, discount: float, sign: int) -> Floats:
-        """The largest (1) or the least (−1) ``E[R + γ later(S')]`` of every action, ``[S, A]``."""
-        values = self.rows.rewards + discount * later[self.rows.successors]
+        """The largest (1) or the least (−1) ``E[R + γ later(S')]`` by row, ``[S, A]``; 0 where it does not matter."""
+        values = self.rows.rewards[self.numbers] + discount * later[self.successors]
         order = np.argsort(-sign * values, axis=1, kind="stable")
         least, room, values = (
             np.take_along_axis(each, order, axis=1) for each in (self.least, self.most - self.least, values)
@@ -119,12 +125,13 @@ class IntervalStep(NamedTuple):
         left = 1 - least.sum(axis=1, keepdims=True)
         shares = least + np.diff(np.minimum(np.cumsum(room, axis=1), left), axis=1, prepend=0.0)
         total = shares.sum(axis=1)
-        found = np.sum(shares * values, axis=1) / np.where(total > 0, total, 1.0)
+        found = np.zeros(len(self.rows.chances))
+        found[self.numbers] = np.sum(shares * values, axis=1) / np.where(total > 0, total, 1.0)
         return found.reshape(-1, self.rows.num_actions)
 
     @property
     def ends(self) -> tuple[Floats, Floats]:
-        """The intervals, as narrow as probabilities that sum to 1 make them, ``[R, K]`` each."""
+        """The intervals, as narrow as probabilities that sum to 1 make them, ``[n, K]`` each."""
         free = self.most.sum(axis=1, keepdims=True)
         return np.maximum(self.least, 1 - (free - self.most)), np.minimum(
             self.most, 1 - (self.least.sum(axis=1, keepdims=True) - self.least)
@@ -132,9 +139,16 @@ class IntervalStep(NamedTuple):
 
 
 def interval_step(  # many parameters: the model, the log, and what is assumed
-    rows: Rows, seen: SeenSteps, t: int, over: Bools, tolerance: float, sharing: str, assume: Assumption | None
+    rows: Rows,
+    numbers: Ints,
+    seen: SeenSteps,
+    t: int,
+    over: Bools,
+    tolerance: float,
+    sharing: str,
+    assume: Assumption | None,
 ) -> IntervalStep:
-    """Step t of a log whose states are known, but perhaps the last."""
+    """Some rows at step t of a log whose states are known, but perhaps the last."""
     A, state, action, after = rows.num_actions, *(int(x) for x in (seen.states[t], seen.actions[t], seen.states[t + 1]))
     row = state * A + action
     p, paid, to = rows.chances[row], rows.rewards[row], rows.successors[row]
@@ -144,39 +158,50 @@ def interval_step(  # many parameters: the model, the log, and what is assumed
     fits = same_rewards(paid[None, :], seen.rewards[[t]], possible[None, :], tolerance, np.zeros(1, np.int64))[0]
     chance = float(p[fits].sum())
     own = np.where(fits, p, 0.0) / chance
-    shares = np.arange(len(rows.chances)) // A == state if sharing == "state" else np.ones(len(rows.chances), bool)
-    least = np.where(shares[:, None], 0.0, rows.chances)
-    most = np.where(shares[:, None], np.minimum(rows.chances / chance, 1.0), rows.chances)
+    here = rows.chances[numbers]
+    shares = (numbers // A == state) | (sharing == "time")
+    least = np.where(shares[:, None], 0.0, here)
+    most = np.where(shares[:, None], np.minimum(here / chance, 1.0), here)
     if assume is not None:
-        _assumed(rows, row, np.flatnonzero(fits), t, shares, least, most, assume == "monotone")
-    least[row] = most[row] = own
-    return IntervalStep(rows, own, float(own @ paid), least, most)
+        known = np.where(p > 0, to, UNSEEN), p, np.flatnonzero(fits)
+        _assumed(here, rows.successors[numbers], *known, t, shares, least, most, assume == "monotone")
+    least[numbers == row] = most[numbers == row] = own
+    return IntervalStep(rows, numbers, own, float(own @ paid), least, most)
 
 
-def _assumed(  # many parameters: the seen row and its outcome, and the ends that are narrowed
-    rows: Rows, row: int, fits: Ints, t: int, shares: Bools, least: Floats, most: Floats, is_monotone: bool
+def _assumed(  # many parameters: rows, the seen row and its outcome, and the ends that are narrowed
+    chances: Floats,
+    to: Ints,
+    seen_to: Ints,
+    seen_chances: Floats,
+    fits: Ints,
+    t: int,
+    shares: Bools,
+    least: Floats,
+    most: Floats,
+    is_monotone: bool,
 ) -> None:
-    to, size = rows.successors, rows.num_states
     if len(fits) != 1:
         raise ModelError(f"assume needs to know which outcome step {t} had, and {len(fits)} fit what was seen")
-    several = (to[:, 1:] == to[:, :-1]) & (rows.chances[:, 1:] > 0)  # rows are sorted
-    if np.any(several[shares]):
+    several = (to[:, 1:] == to[:, :-1]) & (chances[:, 1:] > 0)  # rows are sorted
+    twice = (seen_to[1:] == seen_to[:-1]) & (seen_to[1:] != UNSEEN)
+    if np.any(several[shares]) or np.any(twice):
         raise ModelError(
             "assume compares successors, and one of them comes with several rewards of one action; make the reward a "
             "part of the state"
         )
-    seen = np.zeros(size)
-    np.maximum.at(seen, to[row], rows.chances[row])
-    i, exists = int(to[row, fits[0]]), rows.chances > 0
+    seen = np.zeros(int(max(to.max(), seen_to.max())) + 1)
+    seen[seen_to[seen_to != UNSEEN]] = seen_chances[seen_to != UNSEEN]
+    i, exists = int(seen_to[fits[0]]), chances > 0
     is_seen = (to == i) & exists
-    p_i = np.sum(rows.chances * is_seen, axis=1, keepdims=True)
-    one, other = p_i * seen[to], rows.chances * seen[i]
+    p_i = np.sum(chances * is_seen, axis=1, keepdims=True)
+    one, other = p_i * seen[to], chances * seen[i]
     both = exists & ~is_seen & (seen[to] > 0) & shares[:, None]
     most[both & (other <= one * (1 + EQUAL))] = 0.0
     if is_monotone:
         meets = np.any(exists & (seen[to] > 0), axis=1) & shares
         least[meets] = np.where(is_seen, p_i, least)[meets]
-        most[both] = np.minimum(most, rows.chances)[both]
+        most[both] = np.minimum(most, chances)[both]
 
 
 MAX_ENTRIES = 20_000_000
@@ -217,6 +242,7 @@ class LoggedMDP:
         self.sharing, self.assume = sharing, assume
         self.tolerance = checks.as_positive("reward_tolerance", reward_tolerance)
         self.horizon = None if horizon is None else checks.as_count("horizon", horizon)
+        self._after: dict[tuple[int, int | None], Mean] = {}
 
     def seen(self, trajectory: Trajectory, start: int) -> SeenSteps:
         """What was seen from `start` on; that it can happen is checked."""
@@ -234,23 +260,36 @@ class LoggedMDP:
         seen_paths(self.base, [whole], self.tolerance)
         return seen
 
-    def step(self, seen: SeenSteps, t: int) -> IntervalStep:
-        """One step of the log."""
-        return interval_step(self.rows, seen, t, self.over, self.tolerance, self.sharing, self.assume)
+    def steps(self, seen: SeenSteps, takes: Bools) -> tuple[list[IntervalStep], Bools]:
+        """The steps of the log, and where a branch can be that may take these actions, ``[T, S, A]`` and ``[T, S]``."""
+        steps, found = [], np.zeros(takes.shape[:2], dtype=bool)
+        found[0, seen.states[0]] = True
+        for t in range(len(takes)):
+            numbers = np.flatnonzero(found[t][:, None] & takes[t])
+            how = self.over, self.tolerance, self.sharing, self.assume
+            steps.append(interval_step(self.rows, numbers, seen, t, *how))
+            if t + 1 < len(takes):
+                found[t + 1, steps[-1].successors[steps[-1].most > 0]] = True
+        return steps, found
 
     def after(self, policy: Floats | None, seen: SeenSteps, start: int) -> Mean:
         """What a policy gives after the last step; nothing without one."""
-        size = self.rows.num_states
         if policy is None:
-            return Mean(np.zeros(size), 0.0)
-        if self.horizon is None:
+            return Mean(np.zeros(self.rows.num_states), 0.0)
+        left = None if self.horizon is None else self.horizon - start - len(seen.actions)
+        if (id(policy), left) not in self._after:
+            self._after[id(policy), left] = self._followed(policy, left)
+        return self._after[id(policy), left]
+
+    def _followed(self, policy: Floats, left: int | None) -> Mean:
+        if left is None:
             check_ends(self.base.alone, policy)
             branch = PolicyBranch(self.base.alone, policy)
             # Its table has the laws but for rounding: sums of up to K terms, and K·A intervals between them.
             K, spread = self.rows.chances.shape[1], 2 * self.base.reward_bound + float(np.ptp(branch.mean))
             off = K * (K + self.rows.num_actions + 8) * UNIT * spread * branch.single.state.span
             return Mean(branch.mean, float(branch.mean_errors.max()) + off)
-        left, v = self.horizon - start - len(seen.actions), np.zeros(size)
+        v = np.zeros(self.rows.num_states)
         for _ in range(left):
             v = np.sum(policy * self.rows.means(v, self.discount), axis=1)
         return Mean(v, 4 * left * self.rows.roundings * UNIT * self.base.reward_bound * left)
@@ -260,16 +299,6 @@ class LoggedMDP:
         size = self.base.reward_bound * steps + max(float(np.abs(end.values).max()) for end in ends)
         known = sum(end.error for end in ends) * self.discount**steps
         return known + 8 * steps * (self.rows.roundings + steps) * UNIT * size
-
-    def possible(self, seen: SeenSteps, rows: Floats) -> Bools:
-        """Where a branch that acts by `rows`, ``[T, S, A]``, can be, ``[T, S]``."""
-        found, A = np.zeros(rows.shape[:2], dtype=bool), self.rows.num_actions
-        found[0, seen.states[0]] = True
-        for t in range(len(rows) - 1):
-            step = self.step(seen, t)
-            goes = found[t].repeat(A)[:, None] & (rows[t].ravel() > 0)[:, None] & (step.most > 0)
-            found[t + 1, self.rows.successors[goes]] = True
-        return found
 
 
 class Options(TypedDict, total=False):
@@ -357,38 +386,41 @@ def hindsight_bounds(  # many parameters: those of `from_mdp`, and of `hindsight
                 seen = until(mdp.base, seen, horizon - start, mdp.over)
             ends = mdp.after(chosen, seen, start), mdp.after(follows, seen, start)
             steps = len(seen.actions)
-            rows = np.tile(follows, (steps, 1, 1))
+            rows, lost = np.tile(follows, (steps, 1, 1)), None
             if but is not None:
-                rows = _but(mdp, seen, as_changes(mdp.base, but, steps, start), rows, start)
+                does = seen.actions.copy()
+                changes = as_changes(mdp.base, but, steps, start)
+                does[list(changes)] = list(changes.values())
+                acts = as_logged(mdp.base, does, mdp.over)
+                rows, lost = np.eye(mdp.base.num_actions)[acts] * (acts >= 0)[:, :, None], acts < 0
             elif is_planned:
                 rows = as_timed_policy(mdp.base, other_policy, start + steps, chosen)[start:]
             if action is not None:
                 first = mdp.base.action_index(action, int(seen.states[0]))
                 rows[0] = np.eye(mdp.base.num_actions)[first]
-            least, most = _mean_gaps(mdp, seen, rows, *ends, merges=action is not None)
+            known, possible = mdp.steps(seen, rows > 0)
+            if lost is not None and (at := checks.first_place(possible & lost)):
+                raise not_available(mdp.base, at[1], start + at[0], int(does[at[0]]))
+            least, most = _mean_gaps(mdp, seen, known, rows, *ends, merges=action is not None)
             room = mdp.room(steps, *ends)
             bounds.append(Interval(least - room, most + room))
     return bounds[0] if isinstance(trajectory, Trajectory) else bounds
 
 
-def _but(mdp: LoggedMDP, seen: SeenSteps, changes: Mapping[int, int], rows: Floats, start: int) -> Floats:
-    """The log but at some steps, as a policy ``[T, S, A]``; `rows` where it can not be followed."""
-    does = seen.actions.copy()
-    does[list(changes)] = list(changes.values())
-    acts = as_logged(mdp.base, does, mdp.over)
-    rows = np.where((acts < 0)[:, :, None], rows, np.eye(mdp.base.num_actions)[acts])
-    if at := checks.first_place(mdp.possible(seen, rows) & (acts < 0)):
-        raise not_available(mdp.base, at[1], start + at[0], int(does[at[0]]))
-    return rows
-
-
-def _mean_gaps(
-    mdp: LoggedMDP, seen: SeenSteps, rows: Floats, end: Mean, other_end: Mean, *, merges: bool
+def _mean_gaps(  # many parameters: the log, what the other branch does, and what follows
+    mdp: LoggedMDP,
+    seen: SeenSteps,
+    steps: list[IntervalStep],
+    rows: Floats,
+    end: Mean,
+    other_end: Mean,
+    *,
+    merges: bool,
 ) -> tuple[float, float]:
     """The least and the largest mean of the other branch's return minus the seen one's: backward in time."""
     g, others, paid = mdp.discount, [other_end.values, other_end.values], 0.0
     for t in range(len(seen.actions) - 1, -1, -1):
-        step, state, action = mdp.step(seen, t), int(seen.states[t]), int(seen.actions[t])
+        step, state, action = steps[t], int(seen.states[t]), int(seen.actions[t])
         later = paid
         if t == len(seen.actions) - 1:
             to = mdp.rows.successors[state * mdp.rows.num_actions + action]

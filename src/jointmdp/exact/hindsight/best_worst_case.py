@@ -183,22 +183,22 @@ def _best(mdp: LoggedMDP, seen: SeenSteps, end: Mean, changes: int | None) -> Be
     least, most = (np.tile(end.values, (count, 1)) for _ in range(2))  # [L, S]
     stuck, actions = np.zeros((count, S), dtype=bool), np.full((steps, S, count), -1)
     later = end.values[mdp.rows.successors[int(seen.states[-2]) * A + int(seen.actions[-1])]]
-    paid = 0.0
+    may = np.where(mdp.over[:, None], np.arange(A) == logged[:, :, None], base.available)  # [T, S, A]
+    known, paid = mdp.steps(seen, may)[0], 0.0
     for t in range(steps - 1, -1, -1):
-        step = mdp.step(seen, t)
+        step = known[t]
         paid = step.paid + g * (float(step.seen @ later) if t == steps - 1 else paid)
         Q, R = (np.stack([step.backup(v, g, sign) for v in each]) for each, sign in ((least, -1), (most, 1)))
         is_logged = np.arange(A) == logged[t][:, None]  # [S, A]
-        can = np.where(mdp.over[:, None], is_logged, base.available)
-        goes_on = ~_can_come(step, stuck).reshape(count, S, A)
+        goes_on = ~_can_come(step, stuck)
         before = least, most, stuck
         least, most, stuck = (np.zeros_like(each) for each in before)
         for left in range(count):
             after = left if changes is None else left - 1
-            worth = np.where(is_logged & can & goes_on[left], Q[left], -np.inf)
+            worth = np.where(is_logged & may[t] & goes_on[left], Q[left], -np.inf)
             kept = worth.max(axis=1)
             if after >= 0:
-                worth = np.where(~is_logged & can & goes_on[after], Q[after], worth)
+                worth = np.where(~is_logged & may[t] & goes_on[after], Q[after], worth)
             best = np.argmax(worth, axis=1)
             is_change = (worth[here, best] > kept + margin) & np.isfinite(worth[here, best])
             taken = np.where(is_change, best, np.maximum(logged[t], 0))
@@ -213,24 +213,25 @@ def _best(mdp: LoggedMDP, seen: SeenSteps, end: Mean, changes: int | None) -> Be
             "state where the logged action is not available; allow more changes"
         )
     gap = Interval(float(least[-1, first] - paid) - margin, float(most[-1, first] - paid) + margin)
-    possible = _possible(mdp, seen, actions, logged, changes)
+    possible = _possible(known, seen, actions, logged, changes)
     return BestWorstCase(gap, changes, (steps + 2) * margin, actions, base, seen, possible)
 
 
 def _can_come(step: IntervalStep, where: Bools) -> Bools:
-    """Whether an action can lead to such states under some coupling, ``[L, R]``."""
-    return np.any((step.most > 0) & where[:, step.rows.successors], axis=2)
+    """Whether an action can lead to such states under some coupling, ``[L, S, A]``."""
+    found = np.zeros((len(where), len(step.rows.chances)), dtype=bool)
+    found[:, step.numbers] = np.any((step.most > 0) & where[:, step.successors], axis=2)
+    return found.reshape(*where.shape, -1)
 
 
-def _possible(mdp: LoggedMDP, seen: SeenSteps, actions: Ints, logged: Ints, changes: int | None) -> Bools:
+def _possible(steps: list[IntervalStep], seen: SeenSteps, actions: Ints, logged: Ints, changes: int | None) -> Bools:
     """Where the plan can come to, ``[T, S, L]``."""
-    found, A = np.zeros(actions.shape, dtype=bool), mdp.rows.num_actions
+    found, A = np.zeros(actions.shape, dtype=bool), steps[0].rows.num_actions
     found[0, seen.states[0], -1] = True
-    for t in range(len(actions) - 1):
-        step = mdp.step(seen, t)
+    for t, step in enumerate(steps[:-1]):
         for s, left in np.argwhere(found[t]).tolist():
             action = int(actions[t, s, left])
-            row, spent = s * A + action, changes is not None and action != logged[t, s]
-            to = mdp.rows.successors[row][step.most[row] > 0]
-            found[t + 1, to, left - spent] = True
+            row, spent = int(np.searchsorted(step.numbers, s * A + action)), action != logged[t, s]
+            to = step.successors[row][step.most[row] > 0]
+            found[t + 1, to, left - (spent and changes is not None)] = True
     return found

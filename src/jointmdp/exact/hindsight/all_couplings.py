@@ -21,9 +21,12 @@ The bounds are attained by a coupling of each step by itself. One coupling for a
 
 An assumption narrows the intervals. Let i be the seen successor, and q the law of the seen row, so that ``m = q_i``:
 
-- stable (Oberst and Sontag, 2019): ``x_j = 0`` for j ≠ i with ``q_j > 0`` and ``p_j/q_j ≤ p_i/q_i``;
-- monotone (after Lally, Kazemi and Paoletti, 2025): moreover ``x_i ≥ p_i``, and ``x_j ≤ p_j`` for j ≠ i with
-  ``q_j > 0``. Rows that have no successor in common with the seen one are free.
+- stable (Oberst and Sontag, 2019): an outcome k of the seen row goes with j ≠ k only where ``p_j/q_j > p_k/q_k``. So
+  ``x_j = 0`` for j ≠ i with ``p_j/q_j ≤ p_i/q_i``. And those k in a set U of the largest ratios go with U alone, so that
+  there is ``Σ_U m·x_j ≤ Σ_U (p_j − q_j)`` for an i of a lower ratio. Such sets contain each other: the first in order
+  still have as much as they can, and where ratios differ Hall's theorem makes a table of it that is stable throughout.
+- monotone (after Lally, Kazemi and Paoletti, 2025): ``x_j = 0`` as before, ``x_i ≥ p_i``, and ``x_j ≤ p_j`` for j ≠ i
+  with ``q_j > 0``. Rows that have no successor in common with the seen one are free.
 """
 
 from __future__ import annotations
@@ -109,6 +112,8 @@ class IntervalStep(NamedTuple):
     paid: float  # E R of the seen row
     least: Floats  # [n, K]
     most: Floats  # [n, K]
+    ratios: Floats  # [n, K] p_j/q_j
+    caps: Floats  # [n, K] what all outcomes with such a ratio or a larger one can have together, given what was seen
 
     @property
     def successors(self) -> Ints:
@@ -119,23 +124,30 @@ class IntervalStep(NamedTuple):
         """The largest (1) or the least (−1) ``E[R + γ later(S')]`` by row, ``[S, A]``; 0 where it does not matter."""
         values = self.rows.rewards[self.numbers] + discount * later[self.successors]
         order = np.argsort(-sign * values, axis=1, kind="stable")
-        least, room, values = (
-            np.take_along_axis(each, order, axis=1) for each in (self.least, self.most - self.least, values)
-        )
-        left = 1 - least.sum(axis=1, keepdims=True)
-        shares = least + np.diff(np.minimum(np.cumsum(room, axis=1), left), axis=1, prepend=0.0)
+        shares = self._free(order) if np.all(np.isinf(self.caps)) else self._capped(order)
         total = shares.sum(axis=1)
         found = np.zeros(len(self.rows.chances))
         found[self.numbers] = np.sum(shares * values, axis=1) / np.where(total > 0, total, 1.0)
         return found.reshape(-1, self.rows.num_actions)
 
-    @property
-    def ends(self) -> tuple[Floats, Floats]:
-        """The intervals, as narrow as probabilities that sum to 1 make them, ``[n, K]`` each."""
-        free = self.most.sum(axis=1, keepdims=True)
-        return np.maximum(self.least, 1 - (free - self.most)), np.minimum(
-            self.most, 1 - (self.least.sum(axis=1, keepdims=True) - self.least)
-        )
+    def _free(self, order: Ints) -> Floats:
+        """Probabilities where the first in order have as much as they can."""
+        least, room = (np.take_along_axis(each, order, axis=1) for each in (self.least, self.most - self.least))
+        left = 1 - least.sum(axis=1, keepdims=True)
+        shares, found = np.diff(np.minimum(np.cumsum(room, axis=1), left), axis=1, prepend=0.0), self.least.copy()
+        np.put_along_axis(found, order, least + shares, axis=1)
+        return found
+
+    def _capped(self, order: Ints) -> Floats:
+        """The same under caps: sets of outcomes with a cap contain each other or have nothing in common."""
+        found, caps, left, n = np.zeros(order.shape), self.caps.copy(), np.ones(len(order)), np.arange(len(order))
+        for j in order.T:
+            within = self.ratios <= self.ratios[n, j][:, None]
+            most = np.minimum(self.most[n, j], np.min(caps, axis=1, where=within, initial=np.inf))
+            found[n, j] = np.maximum(np.minimum(most, left), 0.0)
+            left = left - found[n, j]
+            caps -= found[n, j][:, None] * within
+        return found
 
 
 def interval_step(  # many parameters: the model, the log, and what is assumed
@@ -162,11 +174,13 @@ def interval_step(  # many parameters: the model, the log, and what is assumed
     shares = (numbers // A == state) | (sharing == "time")
     least = np.where(shares[:, None], 0.0, here)
     most = np.where(shares[:, None], np.minimum(here / chance, 1.0), here)
+    ratios, caps = np.full((2, *here.shape), np.inf)
     if assume is not None:
         known = np.where(p > 0, to, UNSEEN), p, np.flatnonzero(fits)
-        _assumed(here, rows.successors[numbers], *known, t, shares, least, most, assume == "monotone")
+        ratios, caps = _assumed(here, rows.successors[numbers], *known, t, shares, least, most, assume == "monotone")
     least[numbers == row] = most[numbers == row] = own
-    return IntervalStep(rows, numbers, own, float(own @ paid), least, most)
+    caps[(numbers == row) | ~shares] = np.inf
+    return IntervalStep(rows, numbers, own, float(own @ paid), least, most, ratios, caps)
 
 
 def _assumed(  # many parameters: rows, the seen row and its outcome, and the ends that are narrowed
@@ -180,7 +194,8 @@ def _assumed(  # many parameters: rows, the seen row and its outcome, and the en
     least: Floats,
     most: Floats,
     is_monotone: bool,
-) -> None:
+) -> tuple[Floats, Floats]:
+    """Ratios and caps."""
     if len(fits) != 1:
         raise ModelError(f"assume needs to know which outcome step {t} had, and {len(fits)} fit what was seen")
     several = (to[:, 1:] == to[:, :-1]) & (chances[:, 1:] > 0)  # rows are sorted
@@ -197,11 +212,26 @@ def _assumed(  # many parameters: rows, the seen row and its outcome, and the en
     p_i = np.sum(chances * is_seen, axis=1, keepdims=True)
     one, other = p_i * seen[to], chances * seen[i]
     both = exists & ~is_seen & (seen[to] > 0) & shares[:, None]
-    most[both & (other <= one * (1 + EQUAL))] = 0.0
+    is_less = both & (other <= one * (1 + EQUAL))
+    most[is_less] = 0.0
+    with np.errstate(over="ignore"):
+        ratios = np.where(
+            exists, np.divide(chances, seen[to], out=np.full_like(chances, np.inf), where=seen[to] > 0), -1
+        )
+    caps = np.full_like(chances, np.inf)
     if is_monotone:
         meets = np.any(exists & (seen[to] > 0), axis=1) & shares
         least[meets] = np.where(is_seen, p_i, least)[meets]
         most[both] = np.minimum(most, chances)[both]
+        return ratios, caps
+    # What a set of the largest ratios has more than the seen row gives it: rounded up, and only where that counts.
+    order = np.argsort(-ratios, axis=1, kind="stable")
+    more = np.cumsum(np.take_along_axis(chances - seen[to] * exists, order, axis=1), axis=1)
+    sorted_ratios = np.take_along_axis(ratios, order, axis=1)
+    for k in range(more.shape[1] - 2, -1, -1):  # equal ratios are in one set
+        more[:, k] = np.where(sorted_ratios[:, k] == sorted_ratios[:, k + 1], more[:, k + 1], more[:, k])
+    np.put_along_axis(caps, order, np.maximum(more, 0.0) + 4 * more.shape[1] * UNIT, axis=1)
+    return ratios, np.where(exists & ~is_seen & ~is_less, caps / seen[i], np.inf)
 
 
 MAX_ENTRIES = 20_000_000
@@ -368,8 +398,7 @@ def hindsight_bounds(  # many parameters: those of `from_mdp`, and of `hindsight
         action, other_policy, but: what is done instead from `start` on, as in `hindsight`.
         start, horizon, reward_tolerance: as in `hindsight`.
         sharing: where the other branch meets the noise of the seen one: in the same state, or always (``"time"``).
-        assume: ``"stable"`` or ``"monotone"`` couplings alone, see docs/hindsight.md: the bounds hold for all of them,
-            and may be wider than what they can do.
+        assume: ``"stable"`` or ``"monotone"`` couplings alone, see docs/hindsight.md.
     """
     given = given_trajectories(trajectory)
     if sum(each is not None for each in (action, other_policy, but)) != 1:

@@ -173,6 +173,9 @@ def test_what_has_no_horizon_is_refused() -> None:
         jm.simulate(model, policy, 0)
     with pytest.raises(jm.ModelError, match="depends on time"):
         jm.evaluate(model, {"a": policy, "b": policy[0]})
+    with pytest.raises(jm.ModelError, match="makes an array of it"):
+        jm.simulate(model, lambda t, s: 0 if t < 2 else 1, 0, horizon=T)
+    assert jm.simulate(model, lambda seen, rng: rng.integers(A), 0, horizon=T, num_samples=4).steps == T
     with pytest.raises(jm.ModelError, match="beside tables alone"):
         jm.compare(model, policies={"a": policy, "b": lambda s: 0}, horizon=T)
     with pytest.raises(jm.ModelError, match="at step 1: "):

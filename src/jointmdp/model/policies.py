@@ -108,6 +108,14 @@ def as_timed_policy(model: ModelTables, policy: Any, steps: int, then: Floats) -
     return found
 
 
+def looks_timed(policy: Any) -> bool:
+    """Whether this is a function of two things that are called like a time and a state."""
+    if not callable(policy) or not depends_on_time(policy):
+        return False
+    first, second, *_ = inspect.signature(policy).parameters
+    return first in ("t", "time", "step", "day") or second in ("s", "state")
+
+
 def timed_policy(model: ModelTables, policy: Any, horizon: int) -> Floats:
     """A policy that depends on time, ``[T, S, A]``, for T steps: an array, or a function of (time, state)."""
     steps = checks.as_count("horizon", horizon)

@@ -22,8 +22,8 @@ The bounds are attained by a coupling of each step by itself. One coupling for a
 An assumption narrows the intervals. Let i be the seen successor, and q the law of the seen row, so that ``m = q_i``:
 
 - stable (Oberst and Sontag, 2019): an outcome k of the seen row goes with j ≠ k only where ``p_j/q_j > p_k/q_k``. So
-  ``x_j = 0`` for j ≠ i with ``p_j/q_j ≤ p_i/q_i``. And those k in a set U of the largest ratios go with U alone, so that
-  there is ``Σ_U m·x_j ≤ Σ_U (p_j − q_j)`` for an i of a lower ratio. Such sets contain each other: the first in order
+  ``x_j = 0`` for j ≠ i with ``p_j/q_j ≤ p_i/q_i``. And those k in a set U of the largest ratios go with U alone, so
+  that ``Σ_U m·x_j ≤ Σ_U (p_j − q_j)`` for an i of a lower ratio. Such sets contain each other: the first in order
   still have as much as they can, and where ratios differ Hall's theorem makes a table of it that is stable throughout.
 - monotone (after Lally, Kazemi and Paoletti, 2025): ``x_j = 0`` as before, ``x_i ≥ p_i``, and ``x_j ≤ p_j`` for j ≠ i
   with ``q_j > 0``. Rows that have no successor in common with the seen one are free.

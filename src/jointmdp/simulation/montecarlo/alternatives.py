@@ -18,7 +18,7 @@ import numpy as np
 from jointmdp.ground import checks
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
-from jointmdp.model.policies import as_policy, depends_on_time
+from jointmdp.model.policies import as_policy, depends_on_time, looks_timed
 from jointmdp.model.terminal_states import start_law
 from jointmdp.simulation.montecarlo.samples import ROUNDING_UNITS, Replications, Sampler
 from jointmdp.simulation.montecarlo.simulator_branches import OnEvent, QuerySampler
@@ -207,6 +207,11 @@ def _simulated(
     if any(is_timed) and (how.horizon is None or not isinstance(simulator, TableSimulator)):
         what = "needs a horizon" if how.horizon is None else f"is for tables, and {simulator.name} is none"
         raise ModelError(f"a policy that depends on time, an array [T, S, A], {what}")
+    if isinstance(simulator, TableSimulator) and any(map(looks_timed, policies)):
+        raise ModelError(
+            "a function of two things is asked with an observation and a generator here, and this one seems to be of "
+            "time and state; jointmdp.envs.timed_policy(model, policy, horizon) makes an array of it"
+        )
     # Whatever the engine, a policy that makes no sense is refused here.
     stationary = ["uniform" if timed else policy for timed, policy in zip(is_timed, policies, strict=True)]
     remembering, agents, place = with_memories(simulator, stationary, state)

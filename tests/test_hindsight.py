@@ -634,6 +634,25 @@ def test_the_command(tmp_path: Path) -> None:
     gaps = json.loads(each.output)["gaps"]
     assert [row["start"] for row in gaps] == [0, 1, 2][: len(gaps)]
     assert gaps[0]["mean"] == pytest.approx(-2.6)
+    but = CliRunner().invoke(main, [*command, "--but", "0=order", "--json"])
+    gap = json.loads(but.output)["gap"]
+    seen = jm.Trajectory(["low", "high", "end"], ["wait", "order"], [1.0, 4.0])
+    assert gap["mean"] == pytest.approx(jm.hindsight(model, "wait", seen, but={0: "order"}).gap.mean)
+    best = CliRunner().invoke(main, [*command, "--best", "--changes", "any", "--json"])
+    found = jm.best_in_hindsight(model, seen, None, policy="wait")
+    assert json.loads(best.output)["gap"]["mean"] == pytest.approx(found.gap.mean)
+    told = CliRunner().invoke(main, [*command, "--best"])
+    assert told.exit_code == 0, told.output
+    assert "BestInHindsight(" in told.output
+    for options, words in (
+        (["--best", "--action", "order"], "leave --action"),
+        (["--changes", "2", "--action", "order"], "goes with --best"),
+        (["--best", "--changes", "few"], "give a number, or any"),
+        (["--but", "order"], "a step and an action"),
+    ):
+        refused = CliRunner().invoke(main, [*command, *options])
+        assert refused.exit_code == 1
+        assert words in refused.output
     wrong = CliRunner().invoke(main, [*command, "--action", "sell"])
     assert wrong.exit_code == 1
     assert wrong.output.startswith("Error: ")

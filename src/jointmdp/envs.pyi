@@ -8,6 +8,7 @@ from .model.from_functions import from_sampler as from_sampler
 from .model.from_mdpax import from_mdpax as from_mdpax
 from .model.from_mdpax import mdpax_policy as mdpax_policy
 from .model.policies import deterministic_policy as deterministic_policy
+from .model.policies import timed_policy as timed_policy
 from .model.policies import uniform_policy as uniform_policy
 from .simulation.simulators.gusty_cartpole import gusty_cartpole as gusty_cartpole
 from .simulation.simulators.registry import make_model as make_model

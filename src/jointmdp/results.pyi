@@ -11,6 +11,7 @@ from .decisions.comparing.comparisons import TradeoffPair as TradeoffPair
 from .exact.bounds.coupling_bounds import CouplingBounds as CouplingBounds
 from .exact.hindsight.best_in_hindsight import BestInHindsight as BestInHindsight
 from .exact.hindsight.best_in_hindsight import BestInHindsights as BestInHindsights
+from .exact.hindsight.best_worst_case import BestWorstCase as BestWorstCase
 from .exact.hindsight.counterfactual_model import OtherCourses as OtherCourses
 from .exact.hindsight.hindsight import Hindsight as Hindsight
 from .exact.hindsight.hindsight import Hindsights as Hindsights

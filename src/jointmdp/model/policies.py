@@ -30,6 +30,12 @@ def as_policy(model: ModelTables, policy: Any) -> Floats:
     or number of one action that is taken everywhere; as ``{state: action}`` or ``{state: {action: probability}}``; or
     as a function of the state's index that gives an action or probabilities.
     """
+    if depends_on_time(policy):
+        raise ModelError(
+            "the policy depends on time: an array [T, S, A], or a function of two things, time and state; such "
+            "policies are for evaluate(model, policy, horizon=T), simulate and compare with a horizon, and "
+            "hindsight(other_policy=…)"
+        )
     if isinstance(policy, str):
         if policy == "uniform" and policy not in (model.action_names or ()):
             return uniform_policy(model)
@@ -100,6 +106,29 @@ def as_timed_policy(model: ModelTables, policy: Any, steps: int, then: Floats) -
         except ModelError as error:
             raise ModelError(f"at step {t}: {error}") from None
     return found
+
+
+def looks_timed(policy: Any) -> bool:
+    """Whether this is a function of two things that are called like a time and a state."""
+    if not callable(policy) or not depends_on_time(policy):
+        return False
+    first, second, *_ = inspect.signature(policy).parameters
+    return first in ("t", "time", "step", "day") or second in ("s", "state")
+
+
+def timed_policy(model: ModelTables, policy: Any, horizon: int) -> Floats:
+    """A policy that depends on time, ``[T, S, A]``, for T steps: an array, or a function of (time, state)."""
+    steps = checks.as_count("horizon", horizon)
+    if not depends_on_time(policy):
+        return np.tile(as_policy(model, policy), (steps, 1, 1))
+    if not callable(policy) and len(policy) != steps:
+        raise ModelError(f"the policy has rows for {len(policy)} steps, and the horizon is {steps}")
+    return as_timed_policy(model, policy, steps, uniform_policy(model))
+
+
+def at_time(policy: Floats, t: int) -> Floats:
+    """What a policy ``[S, A]`` or ``[T, S, A]`` does at step t."""
+    return policy if policy.ndim == 2 else policy[t]
 
 
 def _by_state(model: ModelTables, given: Mapping[Any, Any]) -> list[Any]:

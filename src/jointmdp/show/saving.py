@@ -267,13 +267,15 @@ def _answer(page: dict[str, Any], arrays: Arrays) -> Solution:
         raise ModelError(f"its order is {order}; moments held by {kind!r} have order 2")
     of_model = _model_axes(page, arrays)
     axes = {**of_model, **ANSWER, **MOMENTS[kind], **(HIGHER if order > 2 else {})}
+    if horizon is not None and "policy" in arrays and arrays["policy"].ndim == 3:  # it depends on time
+        axes["policy"] = "TSA"
     _check_arrays(arrays, axes)
     if "probabilities" not in of_model:
         raise ModelError("it is damaged: it holds a solution and no tables")
     model = _model(page, arrays)
     sizes = {"S": model.num_states, "W": model.num_scenarios, "A": model.num_actions, "Q": len(CERTIFIED)}
     sizes |= {"P": 1 if model.sharing == "none" else model.num_states, "H": arrays["history"].size}
-    sizes |= {"N": order + 1, "M": order - 1, "U": 1}
+    sizes |= {"N": order + 1, "M": order - 1, "U": 1, "T": horizon or 0}
     for name, letters in axes.items():
         if name in GUMBEL:
             continue
@@ -284,11 +286,12 @@ def _answer(page: dict[str, Any], arrays: Arrays) -> Solution:
     from jointmdp.exact.moments.certificates import Certificate, Status
     from jointmdp.exact.moments.stored_moments import PairMoments, SameStateMoments, StateMoments
     from jointmdp.exact.solution.solution import Solution
-    from jointmdp.model.policies import as_policy
+    from jointmdp.model.policies import as_policy, timed_policy
 
     if not isinstance(status, str) or status not in Status.__members__ or not isinstance(page["method"], str):
         raise ModelError(f"its status {status!r} or method {page['method']!r} is unknown")
-    policy = as_policy(model, arrays["policy"])
+    is_timed = arrays["policy"].ndim == 3
+    policy = timed_policy(model, arrays["policy"], horizon) if is_timed else as_policy(model, arrays["policy"])
     if kind != "pair":
         form = StateMoments if kind == "state" else SameStateMoments
         moments: StateMoments | PairMoments = form.restored(model, policy, arrays, order, horizon)

@@ -46,14 +46,18 @@ def but_plan(
             return then[state], kept
         action = acts[t, state]
         if at := checks.first_place(action < 0):
-            raise ModelError(
-                f"the other branch can come to {model.state_label(int(state[at]))} at step {start + t}, where "
-                f"{model.action_label(int(does[t]))} is not available; give other_policy as a function of time and "
-                "state, which says what is done there"
-            )
+            raise not_available(model, int(state[at]), start + t, int(does[t]))
         return np.eye(model.num_actions)[action], kept
 
     return plan
+
+
+def not_available(model: JointMDP, state: int, t: int, action: int) -> ModelError:
+    """The log cannot be followed."""
+    return ModelError(
+        f"the other branch can come to {model.state_label(state)} at step {t}, where {model.action_label(action)} is "
+        "not available; give other_policy as a function of time and state, which says what is done there"
+    )
 
 
 def as_changes(model: JointMDP, but: Any, steps: int, start: int) -> dict[int, int]:

@@ -526,7 +526,7 @@ class Laws:
 
     def signs(self, tolerance: float, limits: Limits) -> SignProbabilities:
         """Who beats whom, for every state and every two actions."""
-        available = self.branches.model.available
+        available = self.branches.model.available[: len(self.mean)]
         pairs = np.argwhere(available[:, :, None] & available[:, None, :])
         queries = tuple((s, a, b) for s, a, b in pairs.tolist() if a < b)
         if not queries:
@@ -608,7 +608,7 @@ class Laws:
         return True
 
     def _signs(self, queries: Sequence[GapQuery], level: Level | None) -> SignProbabilities:
-        available = self.branches.model.available
+        available = self.branches.model.available[: len(self.mean)]
         exists = available[:, :, None] & available[:, None, :]
         of_same = np.eye(available.shape[1], dtype=bool) & exists
         blank = np.where(exists, 0.0, math.nan)

@@ -247,17 +247,17 @@ def assess_pairs(model: JointMDP, tables: Tables, M: Moments, after: Moments) ->
 
 
 @jax.jit
-def _sizes(tables: Tables, m: Array, D: Array, B: Array) -> Array:
+def _sizes(tables: Tables, v: Array, D: Array, B: Array) -> Array:
     """How large outcomes, the noise of a step by one action and by the policy, variances and means of an answer are.
 
-    The answer is on states, ``(m, D, B)``; D is a gap's variance, at most 4B.
+    The step comes before an answer on states, ``(v, D, B)``; D is a gap's variance, at most 4B.
     """
-    v, zero = second_moments.state_mean(tables, m), jnp.zeros_like(B)
+    m, zero = second_moments.mean(tables, v), jnp.zeros_like(B)
     outcome = _top(tables.rewards) + tables.discount * _top(v)
     sigma = jnp.sqrt(jnp.max(second_moments.variance(tables, v, zero)))
-    sigma_branch = jnp.sqrt(jnp.max(second_moments.branch_variance(tables, m, zero)))
-    mean = _top(second_moments.mean(tables, v))
-    return jnp.stack([outcome, sigma, sigma_branch, jnp.maximum(_top(D) / 4, _top(B)), mean])
+    noise = second_moments.state_mean(tables, second_moments.variance(tables, v, zero))
+    sigma_branch = jnp.sqrt(jnp.max(second_moments.action_variance(tables, m) + noise))
+    return jnp.stack([outcome, sigma, sigma_branch, jnp.maximum(_top(D) / 4, _top(B)), _top(m)])
 
 
 class HorizonErrors:
@@ -270,11 +270,11 @@ class HorizonErrors:
         self.before = (0.0, 0.0)
         self.size = 0.0  # of means, noise and variances, squared
 
-    def step(self, m: Array, D: Array, B: Array) -> None:
-        """One more sweep, made from this answer with the errors so far."""
-        outcome, sigma_alone, sigma_branch, variance, self.top = _sizes(self.tables, m, D, B).tolist()
-        _, scenarios, actions = self.tables.rewards.shape
-        g = float(self.tables.discount)
+    def step(self, tables: Tables, v: Array, D: Array, B: Array) -> None:
+        """One more sweep of these tables, made from this answer with the errors so far."""
+        outcome, sigma_alone, sigma_branch, variance, self.top = _sizes(tables, v, D, B).tolist()
+        _, scenarios, actions = tables.rewards.shape
+        g = float(tables.discount)
         rounding = mean_operations(scenarios, actions) * UNIT * outcome
         delta, sigma = self.mean + rounding, sigma_alone + sigma_branch + rounding
         relative = pair_operations(scenarios, actions) * UNIT

@@ -34,6 +34,7 @@ from jointmdp.ground import checks
 from jointmdp.ground.arrays import UNIT, Floats, Ints, float64, on_device
 from jointmdp.ground.progress import Meter
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.policies import at_time
 
 RESIDUAL_SHARE = 1e-5  # of the tolerance: sweeps are cheap, so answers are better than what is promised
 
@@ -148,36 +149,40 @@ _gap_source = jax.jit(lambda *given: second_moments.gap_source(*given).stored())
 
 
 @jax.jit
-def _backward(tables: Tables, kernel: PairKernel, m: Array, D: Array, B: Array) -> tuple[Array, Array, Array]:
-    v = second_moments.state_mean(tables, m)
-    m2 = second_moments.mean(tables, v)
+def _backward(tables: Tables, kernel: PairKernel, v: Array, D: Array, B: Array) -> tuple[Array, Array, Array]:
+    m = second_moments.mean(tables, v)
     problem = PairProblem(kernel, second_moments.gap_source(tables, kernel, v), tables.discount)
     # One more step in front: the variance over the first action is that of the new means.
     later = second_moments.state_mean(tables, second_moments.variance(tables, v, B))
-    B2 = second_moments.action_variance(tables, m2) + later
-    return m2, pair_sweep.sweep(problem, D), B2
+    B2 = second_moments.action_variance(tables, m) + later
+    return second_moments.state_mean(tables, m), pair_sweep.sweep(problem, D), B2
 
 
 def solve_horizon(model: JointMDP, policy: Floats, horizon: int, order: int = 2) -> FoundMoments[StateMoments]:
-    """T backward sweeps from zero; the last one is the action-level backup of the answer itself."""
-    tables = second_moments.model_tables(model, policy)
-    kernel = pair_sweep.pair_kernel(model, policy)
+    """T backward sweeps from zero; the last one is the action-level backup of the answer itself.
+
+    A policy ``[T, S, A]`` does at step t what its row t says; that of step 0 is not followed.
+    """
+    tables = second_moments.model_tables(model, at_time(policy, 0))
+    kernel = pair_sweep.pair_kernel(model, at_time(policy, 0))
     size = model.num_states
     pairs = (1, 1) if model.sharing == "none" else (size, size)
-    m, B, D = (on_device(np.zeros(shape)) for shape in ((size, model.num_actions), size, pairs))
+    v, B, D = (on_device(np.zeros(shape)) for shape in (size, size, pairs))
     errors = HorizonErrors(tables)
     above = BackwardSweeps(model, policy, order) if order > 2 else None
     with Meter("backward sweeps") as meter:
         for step in range(horizon):
-            errors.step(m, D, B)
-            if step + 1 < horizon:
-                before = m
-                m, D, B = _backward(tables, kernel, m, D, B)
+            t = horizon - 1 - step  # when this one is taken
+            if policy.ndim == 3 and t > 0:
+                tables = tables._replace(policy=on_device(policy[t]))
+                kernel = pair_sweep.pair_kernel(model, policy[t])
+            errors.step(tables, v, D, B)
+            if t > 0:
+                before = v
+                v, D, B = _backward(tables, kernel, v, D, B)
                 if above is not None:
-                    later, now = (np.asarray(second_moments.state_mean(tables, each)) for each in (before, m))
-                    above.step(later, now, errors.mean)
+                    above.step(t, np.asarray(before), np.asarray(v), errors.mean)
             meter.update((step + 1) / horizon, f"step {step + 1} of {horizon}")
-    v = second_moments.state_mean(tables, m)
     mean = np.asarray(second_moments.mean(tables, v)) + 0.0  # no negative zeros
     rewards, values, gaps, alone = (np.asarray(each) for each in (tables.rewards, v, D, B))
     value_error, variance_error = errors.before

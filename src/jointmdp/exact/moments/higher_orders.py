@@ -40,6 +40,7 @@ from jointmdp.ground.arrays import UNIT, Floats, Ints, on_device
 from jointmdp.ground.errors import ConvergenceWarning, ModelError
 from jointmdp.ground.progress import Meter
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.policies import at_time
 from jointmdp.model.terminal_states import policy_kernel
 
 ROOM = 1e-6  # relative room that pays for computing the bounds themselves in float64
@@ -83,6 +84,10 @@ class Layout:
         if self.is_shared:
             given = np.broadcast_to(choice[:, None, :], self.chance.shape) if self.groups > 1 else self.chance
             self.steps = Steps(on_device(given), on_device(self._places(model).astype(np.int32)))
+
+    def at(self, policy: Floats, t: int) -> "Layout":
+        """That of step t, where the policy depends on time."""
+        return self if policy.ndim == 2 else Layout(self.model, policy[t], self.paid, self.order)
 
     @property
     def both(self) -> tuple[Ints, Ints]:
@@ -314,7 +319,7 @@ class BackwardSweeps:
     """Backward sweeps of all orders, one step at a time."""
 
     def __init__(self, model: JointMDP, policy: Floats, order: int) -> None:
-        self.layout = Layout(model, policy, model.paid_rewards, order)
+        self.policy, self.layout = policy, Layout(model, at_time(policy, 0), model.paid_rewards, order)
         size = model.num_states
         pairs = size if self.layout.is_shared else 1
         self.c, self.errors = np.zeros((order + 1, size)), np.zeros((order + 1, size, pairs))
@@ -322,9 +327,10 @@ class BackwardSweeps:
         self.H = np.zeros((order + 1, pairs, pairs))
         self.H[0] = 1.0
 
-    def step(self, v: Floats, now: Floats, value_error: float) -> None:
-        """One more step in front: values go from v to `now`, which are off by at most `value_error`."""
-        layout, order = self.layout, self.layout.order
+    def step(self, t: int, v: Floats, now: Floats, value_error: float) -> None:
+        """One more step in front, at time t: values go from v to `now`, which are off by at most `value_error`."""
+        self.layout = layout = self.layout.at(self.policy, t)
+        order = layout.order
         step = Step(layout, v, now)
         errors = np.zeros_like(self.errors)
         if layout.is_shared:
@@ -348,8 +354,11 @@ class BackwardSweeps:
 class JointPowers:
     """c_ij = E[(Z(s,A)−v(s))ⁱ (Z(t,B)−v(t))ʲ] for two branches anywhere, each computed when first asked for."""
 
-    def __init__(self, layout: Layout, v: Floats, C: Floats, higher: HigherMoments, method: Solve) -> None:
+    def __init__(  # many parameters: a model and a policy, by time or not, and what is held
+        self, layout: Layout, policy: Floats, v: Floats, C: Floats, higher: HigherMoments, method: Solve
+    ) -> None:
         self.layout, self.model, self.v, self.higher, self.method = layout, layout.model, v, higher, method
+        self.policy = policy
         self.found: dict[tuple[int, int], Floats] = {(1, 1): C}
 
     def __call__(self, i: int, j: int) -> Floats:
@@ -390,6 +399,7 @@ class JointPowers:
         v = np.zeros(size)
         with Meter("joint moments") as meter:
             for done in range(horizon - 1):
+                layout = layout.at(self.policy, horizon - 1 - done)
                 b = layout.paid + layout.discount * v[self.model.successors]
                 now = np.sum(layout.policy * np.einsum("sw,swa->sa", self.model.probabilities, b), axis=1)
                 step = Step(layout, v, now)

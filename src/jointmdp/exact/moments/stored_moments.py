@@ -29,6 +29,7 @@ from jointmdp.exact.moments.single_branch import MIXED
 from jointmdp.ground.arrays import UNIT, Floats, Ints, float64
 from jointmdp.ground.errors import NotKnownError
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.policies import at_time
 
 
 class GapEstimate(NamedTuple):
@@ -130,7 +131,7 @@ class StateMoments:
     """Moments held on states; those of actions are one backup away."""
 
     model: JointMDP
-    policy: Floats  # [S, A]
+    policy: Floats  # [S, A]; [T, S, A] where it depends on time
     rewards: Floats  # [S, W, A] relative to the offset of the value errors
     v: Floats  # [S] as well
     D: Floats  # [S, S] variance of the gap of two branches
@@ -268,8 +269,8 @@ class StateMoments:
     @cached_property
     def _joint(self) -> JointPowers:
         assert self.higher is not None
-        layout = Layout(self.model, self.policy, self.rewards, self.higher.order)
-        return JointPowers(layout, self.v, self.C, self.higher, self.method)
+        layout = Layout(self.model, at_time(self.policy, 0), self.rewards, self.higher.order)
+        return JointPowers(layout, self.policy, self.v, self.C, self.higher, self.method)
 
     def central(self, i: int, j: int) -> Floats:
         """E[(Z(s,a)−m(s,a))ⁱ (Z(s,b)−m(s,b))ʲ], ``[S, A, A]``."""

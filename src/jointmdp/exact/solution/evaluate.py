@@ -38,7 +38,7 @@ from jointmdp.ground.errors import ModelError, NoiseWarning
 from jointmdp.ground.files import write_csv
 from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.policies import checked_policy
+from jointmdp.model.policies import checked_policy, depends_on_time, timed_policy
 from jointmdp.model.tables import StateLike
 from jointmdp.model.terminal_states import idle_states, paying_state, policy_kernel
 
@@ -194,8 +194,9 @@ def evaluate(
         method: `Solve()` by default, `Sharded()` on several devices, `Iterate()`, or `Projected(features)`.
         order: highest moment; 2, or more for the skewness, kurtosis and further moments of gaps and pairs; 1 for the
             means alone, which take far less.
-        horizon: evaluate the first `horizon` steps only, exactly. Without one the discount may be 1 where every return
-            surely comes to an end under the policy.
+        horizon: evaluate the first `horizon` steps only, exactly. Then the policy may depend on time, as an array
+            ``[T, S, A]`` or a function of (time, state); at step 0 it is the action asked about that is taken. Without
+            one the discount may be 1 where every return surely comes to an end under the policy.
         states: only these are asked about. Then only what they lead to is looked at, by every action first and by the
             policy after, so the time does not depend on the size of the model; see docs/large-models.md.
         minimise: rewards are costs, and the lowest return is the best. Moments are those of the costs; a gap is how
@@ -205,7 +206,7 @@ def evaluate(
     _check_question(model, method)
     if named := _named_policies(model, policy):
         return _evaluate_policies(model, named, method, order, horizon, states, bool(minimise))
-    chosen = checked_policy(model, policy, EXAMPLE)
+    chosen = _chosen(model, policy, horizon)
     order = checks.as_count("order", order, most=MAX_ORDER)
     if not isinstance(method, Solve | Sharded | Iterate | None) and not hasattr(method, "solution"):
         raise ModelError(
@@ -244,6 +245,13 @@ OF_DRAWS = (
     "those of the table that came of it, not of Gumbel-max; exact are hindsight(model, policy, Trajectory([state], "
     '[other]), action).gap, and tables of at most two actions under sharing="state"'
 )
+
+
+def _chosen(model: JointMDP, policy: Any, horizon: int | None) -> Floats:
+    """The policy ``[S, A]``, or ``[T, S, A]`` where it depends on time."""
+    if horizon is not None and depends_on_time(policy) and isinstance(model, JointMDP):
+        return timed_policy(model, policy, horizon)
+    return checked_policy(model, policy, EXAMPLE)
 
 
 def _check_question(model: Any, method: Any) -> None:

@@ -31,7 +31,7 @@ from jointmdp.ground.intervals import Interval
 from jointmdp.ground.limits import DEFAULT_LIMITS, Limits, check_limits
 from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.reached_states import ReachedPart
+from jointmdp.model.reached_states import ReachedPart, with_time
 from jointmdp.model.tables import ActionLike, StateLike
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ def _closed_part(moments: StoredMoments) -> ReachedPart | None:
 def laws_of(model: JointMDP, policy: Floats, moments: StoredMoments, mean_errors: Floats, horizon: int | None) -> Laws:
     """The laws of the gaps of a solution, on the part that is enough where there is one."""
     mean, part = moments.mean, _closed_part(moments)
+    if policy.ndim == 3:  # every state of the model with time comes once
+        model, policy = with_time(model, policy)
+        horizon = None
     if part is not None:
         model, policy, mean, mean_errors = part.model, part.policy, mean[part.states], mean_errors[part.states]
     return Laws(GapBranches(model, policy, policy, can_merge=True), horizon, mean, mean_errors)
@@ -220,7 +223,8 @@ class Solution(ResultFace):
     """Joint moments of ``Z(s, a)`` for all states and actions; unavailable actions hold NaN."""
 
     model: JointMDP
-    policy: Floats  # [S, A]
+    policy: Floats
+    """``[S, A]``, or ``[T, S, A]`` where it depends on time."""
     moments: StoredMoments = field(repr=False)
     certificate: Certificate
     status: Status
@@ -488,7 +492,7 @@ class Solution(ResultFace):
         return as_dataset(
             {
                 "mean": (("state", "action"), self.mean),
-                "policy": (("state", "action"), self.policy),
+                "policy": (("step", "state", "action")[-self.policy.ndim :], self.policy),
                 "second_moment": (blocks, self.second_moment),
                 "covariance": (blocks, self.covariance),
                 "correlation": (blocks, self.correlation),

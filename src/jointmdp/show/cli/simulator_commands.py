@@ -165,6 +165,11 @@ COMPUTED = "Computed, not simulated."
 @click.option("--trajectory", required=True, type=click.Path(), help="A CSV file: state, action, reward; see below.")
 @click.option("--action", help="What is done instead, first; then the policy.")
 @click.option("--other-policy", help="A whole policy instead, given like --policy.")
+@click.option(
+    "--but", multiple=True, metavar="STEP=ACTION", help="The log but for an action at a step; may be repeated."
+)
+@click.option("--best", is_flag=True, help="What should have been done?")
+@click.option("--changes", help="With --best: how many actions may be unlike the log's, or any. [1]")
 @click.option("--start", default="0", show_default=True, help="The step at which it is done, or each.")
 @click.option("--ended", is_flag=True, help="The episodes were over after their last action.")
 @click.option("--out", type=click.Path(path_type=Path), help="A PNG file for the figure. [none is drawn]")
@@ -175,13 +180,16 @@ def hindsight(  # many parameters: one for each option
     trajectory: str,
     action: str | None,
     other_policy: str | None,
+    but: tuple[str, ...],
+    best: bool,
+    changes: str | None,
     start: str,
     ended: bool,
     out: Path | None,
     json: bool,
-    **changes: Any,
+    **settings: Any,
 ) -> None:
-    """What another action would have given, on the very noise that was seen.
+    """What another action would have given, on the very noise that was seen, or what should have been done.
 
     The file has a row for each step, in the order of time, with the columns state, action and, where known, reward and
     scenario. A last row without an action holds the last state. A column episode tells several trajectories apart.
@@ -191,7 +199,10 @@ def hindsight(  # many parameters: one for each option
       jointmdp hindsight inventory --trajectory log.csv --action "order 5"
       jointmdp hindsight inventory --trajectory log.csv --action "order 5" --start each --out switch.png
       jointmdp hindsight mine.npz --trajectory log.csv --other-policy careful.csv --json
+      jointmdp hindsight inventory --trajectory log.csv --but "1=order 5" --but "2=order 4"
+      jointmdp hindsight inventory --trajectory log.csv --best --changes 2
     """
+    from jointmdp.exact.hindsight.best_in_hindsight import best_in_hindsight
     from jointmdp.exact.hindsight.hindsight import Hindsights
     from jointmdp.exact.hindsight.hindsight import hindsight as look_back
     from jointmdp.exact.hindsight.logged_trajectories import Trajectory
@@ -199,8 +210,16 @@ def hindsight(  # many parameters: one for each option
     from jointmdp.model.joint_mdp import JointMDP
     from jointmdp.show.report.terminal_tables import interval, print_hindsight, print_hindsights
 
-    changes = {key: value for key, value in changes.items() if value is not None}
-    found, policy, remark = model_and_policy(model, changes)
+    settings = {key: value for key, value in settings.items() if value is not None}
+    if best and (action is not None or other_policy is not None or but or start != "0"):
+        raise ModelError(
+            "--best finds what should have been done; leave --action, --other-policy, --but and --start out"
+        )
+    if changes is not None and not best:
+        raise ModelError("--changes says how many actions may be unlike the log's, and goes with --best")
+    if changes is not None and changes != "any" and not changes.isdecimal():
+        raise ModelError(f"--changes is {changes!r}; give a number, or any")
+    found, policy, remark = model_and_policy(model, settings)
     solution = None
     if not isinstance(found, JointMDP):
         solution, policy, found = found, found.policy, found.model
@@ -208,16 +227,27 @@ def hindsight(  # many parameters: one for each option
     if start != "each" and not start.isdecimal():
         raise ModelError(f"--start is {start!r}; give the number of a step, or each")
     other = None if other_policy is None else policy_from(found, other_policy)
-    answer: Any = look_back(
-        found,
-        policy,
-        seen[0] if len(seen) == 1 else seen,
-        None if action is None else named_or_numbered(action, found.action_names, found.action_index),
-        other_policy=other,
-        start="each" if start == "each" else int(start),
-        horizon=changes.get("horizon"),
-        solution=solution,
-    )
+
+    def index(text: str) -> Any:
+        return named_or_numbered(text, found.action_names, found.action_index)
+
+    asked, horizon = seen[0] if len(seen) == 1 else seen, settings.get("horizon")
+    answer: Any
+    if best:
+        most = None if changes == "any" else int(changes or 1)
+        answer = best_in_hindsight(found, asked, most, policy=policy, horizon=horizon, solution=solution)
+    else:
+        answer = look_back(
+            found,
+            policy,
+            asked,
+            None if action is None else index(action),
+            other_policy=other,
+            but={step: index(instead) for step, instead in map(_step_and_action, but)} or None,
+            start="each" if start == "each" else int(start),
+            horizon=horizon,
+            solution=solution,
+        )
     if json:
         click.echo(to_json({"model": model, "remarks": [remark], **_as_rows(answer)}))
     elif isinstance(answer, Hindsights):
@@ -230,12 +260,20 @@ def hindsight(  # many parameters: one for each option
             f"{answer.other_return.mean:.6g}, the seen one {answer.seen_return.mean:.6g}, with what is still to come."
         )
         title = f"{gap.action} instead of {gap.other} at step {answer.start}, in {gap.state}"
-        print_hindsight(answer.table(), title, [words, MEANING, remark, COMPUTED])
+        said = [f"{answer!r}"] if best else []
+        print_hindsight(answer.table(), title, [*said, words, MEANING, remark, COMPUTED])
     if out is not None:
         from jointmdp.show.plots import result_plots, style
 
         draw = result_plots.hindsight_starts if isinstance(answer, Sequence) else result_plots.hindsight_path
         click.echo(f"{style.save(draw(answer), out)}: the figure", err=json)
+
+
+def _step_and_action(text: str) -> tuple[int, str]:
+    step, is_said, action = text.partition("=")
+    if not is_said or not step.strip().isdecimal():
+        raise ModelError(f'--but is {text!r}; give a step and an action, such as "1=order 5"')
+    return int(step), action.strip()
 
 
 def _as_rows(answer: Hindsight | Hindsights) -> dict[str, Any]:

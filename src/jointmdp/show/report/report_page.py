@@ -34,6 +34,7 @@ from jointmdp.ground.intervals import Interval
 from jointmdp.ground.limits import Limits, TimeLimit
 from jointmdp.ground.progress import Meter
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.policies import at_time
 
 ASSETS = "assets"
 
@@ -130,7 +131,7 @@ def write_solution(solution: Solution, path: FilePath, title: str | None, grid: 
         "ownTitle": "policy",
         "direction": words(minimise).direction,
         "isCost": minimise,
-        "policy": [[(a, short(row[a])) for a in np.flatnonzero(row).tolist()] for row in solution.policy],
+        "policy": [[(a, short(row[a])) for a in np.flatnonzero(row).tolist()] for row in at_time(solution.policy, 0)],
         "mean": shorts(solution.mean),
         "variance": shorts(solution.variance),
         "gapMeans": shorts(gaps[model.sharing][0]),
@@ -162,7 +163,7 @@ def action_pairs(count: int) -> list[tuple[int, int]]:
 
 def _compared(solution: Solution) -> tuple[Any, Any]:
     """The policy's most likely action of each state, and the best other one by its mean (or itself)."""
-    baseline = np.argmax(np.where(np.isnan(solution.mean), -1.0, solution.policy), axis=1)
+    baseline = np.argmax(np.where(np.isnan(solution.mean), -1.0, at_time(solution.policy, 0)), axis=1)
     value = -solution.mean if solution.minimise else solution.mean
     others = np.where(np.isnan(value), -np.inf, value)
     others[np.arange(len(baseline)), baseline] = -np.inf

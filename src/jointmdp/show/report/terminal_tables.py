@@ -14,6 +14,7 @@ from rich.table import Table
 from jointmdp.exact.bounds.moment_bounds import cantelli
 from jointmdp.ground.answers import COSTS, words
 from jointmdp.ground.intervals import Interval
+from jointmdp.model.policies import at_time
 
 if TYPE_CHECKING:
     from jointmdp.exact.solution.gap import Gap
@@ -27,13 +28,14 @@ def action_rows(solution: Solution, state: int, with_law: bool = False) -> dict[
     """Every available action of a state: its return, and its gap over the policy's most likely action."""
     model = solution.model
     actions = [int(a) for a in np.flatnonzero(model.available[state])]
-    baseline = max(actions, key=lambda a: solution.policy[state, a])
+    policy = at_time(solution.policy, 0)
+    baseline = max(actions, key=lambda a: policy[state, a])
     variances = np.diagonal(solution.covariance_of([state], actions)[0])
     rows = [
         {
             "action": model.action_label(a),
             "index": a,
-            "probability": float(solution.policy[state, a]),
+            "probability": float(policy[state, a]),
             "mean": float(solution.mean[state, a]),
             "std": math.sqrt(max(0.0, float(variance))),
             "gap": None if a == baseline else gap_row(solution.gap(state, a, baseline), with_law),

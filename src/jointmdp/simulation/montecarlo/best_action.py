@@ -120,7 +120,9 @@ class Orders:
         one, simulator = found.policies[0], found.simulator
         if not isinstance(found.sampler, BlockSampler) or not isinstance(simulator, TableSimulator):
             return None
-        policy = as_table_policy(simulator.model, one) if all(each is one for each in found.policies) else None
+        policy = None
+        if all(each is one for each in found.policies):
+            policy = as_table_policy(simulator.model, one, found.settings.horizon)
         return None if policy is None else cls(simulator.model, policy, minimise)
 
     def simulated(self, found: Alternatives, num_samples: int, executor: Executor | str | None) -> Replications:

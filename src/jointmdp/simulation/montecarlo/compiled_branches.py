@@ -73,8 +73,8 @@ class Dynamics(Protocol):
     def chances(self, key: Array, shape: tuple[int, int]) -> Any:
         """What the policies of ``[N, m]`` branches draw from."""
 
-    def choose(self, state: States, chances: Any, leader: Array) -> Any:
-        """The policies' actions ``[N, m]``; a branch that is one with another draws what its `leader` draws."""
+    def choose(self, state: States, chances: Any, leader: Array, time: Array) -> Any:
+        """The policies' actions ``[N, m]`` at this step; branches that are one draw what their `leader` draws."""
 
     def mistake(self, state: States, action: Any, column: int) -> str:
         """Why a step of one branch did not pay a finite number, in words."""
@@ -132,7 +132,7 @@ def begin(dynamics: Dynamics, key: Array, count: int, sharing: Sharing) -> Branc
     state, is_over = dynamics.start(start_key, shape)
     if dynamics.first is None:
         everyone = jnp.broadcast_to(jnp.arange(shape[1]), shape)
-        action = dynamics.choose(state, dynamics.chances(policy_key, shape), everyone)
+        action = dynamics.choose(state, dynamics.chances(policy_key, shape), everyone, jnp.asarray(0))
     else:
         action = jnp.broadcast_to(dynamics.first, (count, *dynamics.first.shape))
     leader = _first(_are_one(_are_equal(action), is_over, dynamics.kinds))
@@ -207,7 +207,7 @@ def _step(dynamics: Dynamics, b: Branches, noise: Any, chances: Any, sharing: Sh
     reward, state, ends = _outcomes(dynamics, b, noise)
     state = jax.tree.map(partial(_where, b.is_over), b.state, state)
     is_over = b.is_over | ends
-    action = dynamics.choose(state, chances, b.leader)
+    action = dynamics.choose(state, chances, b.leader, b.step + 1)
     # Owners and leaders of branches that have just moved and chosen.
     together = b.leader[:, :, None] == b.leader[:, None, :] if sharing == "none" else _are_equal(state)
     one = together if sharing == "none" else together & _are_equal(action)

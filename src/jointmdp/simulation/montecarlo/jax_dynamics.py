@@ -95,7 +95,7 @@ class JaxDynamics:
         keys = columns_of(jax.random.split, jax.random.fold_in(key, 1), shape)
         return columns_of(partial(jax.random.uniform, dtype=jnp.float64), key, shape), keys
 
-    def choose(self, state: States, chances: tuple[Array, Array], leader: Array) -> Any:
+    def choose(self, state: States, chances: tuple[Array, Array], leader: Array, time: Array) -> Any:
         """Each branch's policy on what it observes; the draws are those of its leader."""
         own, keys = jnp.take_along_axis(chances[0], leader, axis=1), of_branches(chances[1], leader)
         parts = []

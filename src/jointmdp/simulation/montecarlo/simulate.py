@@ -63,7 +63,8 @@ def simulate(  # many parameters: a front door, one keyword for each setting
 
     Args:
         source: a `JointMDP`, a simulator, or a Gymnasium environment.
-        policy: what all branches follow after the first action: an array, or any form of `as_agent`.
+        policy: what all branches follow after the first action: an array, or any form of `as_agent`. Over a horizon of
+            a table also an array ``[T, S, A]``, which says what is done at each step.
         state: a state by name or index, or a simulator's snapshot; None: each replication begins in a starting state
             of its own.
         actions: the first actions of the branches; by default all available ones.

@@ -15,7 +15,7 @@ from jointmdp.ground.arrays import Floats, float64, on_device
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.inverse_sampling import drawn_rows, interval_ends
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.policies import as_policy, uniform_policy
+from jointmdp.model.policies import as_policy, depends_on_time, timed_policy, uniform_policy
 from jointmdp.model.terminal_states import endless_state, terminal_states
 from jointmdp.simulation.montecarlo.compiled_branches import columns_of, of_branches
 
@@ -29,7 +29,8 @@ class TableDynamics(NamedTuple):
     """All by inversion: one uniform for the scenario of a step, one for each action."""
 
     scenario_ends: Array  # [S, W]
-    action_ends: Array  # [P·S, A] of policy k in state s at k·S + s
+    action_ends: Array  # [P·T·S, A] of policy k at step t in state s at (k·T + t)·S + s
+    last: Array  # T − 1: the policies do not change after this step
     start_ends: Array  # [1, S]
     kinds: Array  # [m]
     first: Array | None  # [m] first actions; None: the policies choose them too
@@ -64,9 +65,9 @@ class TableDynamics(NamedTuple):
         """One uniform for each branch."""
         return columns_of(partial(jax.random.uniform, dtype=jnp.float64), key, shape)
 
-    def choose(self, state: Array, chances: Array, leader: Array) -> Array:
+    def choose(self, state: Array, chances: Array, leader: Array, time: Array) -> Array:
         """Actions of the branches' policies."""
-        rows = state + self.kinds * self.rewards.shape[0]
+        rows = state + (self.kinds * (self.last + 1) + jnp.minimum(time, self.last)) * self.rewards.shape[0]
         return drawn_rows(self.action_ends, rows, of_branches(chances, leader))
 
     def mistake(self, state: Array, action: Array, column: int) -> str:
@@ -86,7 +87,7 @@ class TableDynamics(NamedTuple):
 def table_dynamics(
     model: JointMDP, policies: Sequence[Floats], kinds: Sequence[int], first: Sequence[int] | None, start: Floats
 ) -> TableDynamics:
-    """Branches that follow ``policies[kinds[j]]``, ``[S, A]`` each, from a law ``[S]`` of starting states.
+    """Branches that follow ``policies[kinds[j]]``, ``[S, A]`` or ``[T, S, A]``, from a law ``[S]`` of starting states.
 
     Small tables are filled up to powers of two with what is never drawn: models of about one size are one program.
     """
@@ -100,11 +101,14 @@ def table_dynamics(
 
     size = tuple(max(least, 1 << (n - 1).bit_length()) for n, least in zip(model.rewards.shape, LEAST, strict=True))
     S, W, A = size if math.prod(size) <= FILLED else model.rewards.shape
-    action_ends = enlarged(interval_ends(np.stack(policies)), (len(policies), S, A), np.inf)
+    steps = max(1 if each.ndim == 2 else len(each) for each in policies)
+    rows = np.stack([np.broadcast_to(each, (steps, *each.shape[-2:])) for each in policies])  # [P, T, S, A]
+    action_ends = enlarged(interval_ends(rows), (len(policies), steps, S, A), np.inf)
     with float64():
         return TableDynamics(
             on_device(enlarged(interval_ends(model.probabilities), (S, W), np.inf)),
             on_device(action_ends.reshape(-1, A)),
+            ints(steps - 1),
             on_device(enlarged(interval_ends(start[None, :]), (1, S), np.inf)),
             ints(kinds),
             None if first is None else ints(first),
@@ -120,15 +124,22 @@ def enlarged(values: AnyArray, shape: tuple[int, ...], value: float) -> AnyArray
     return np.pad(values, [(0, n - m) for n, m in zip(shape, values.shape, strict=True)], constant_values=value)
 
 
-def as_table_policy(model: JointMDP, policy: Any) -> Floats | None:
-    """A policy that is a table, as ``[S, A]`` probabilities; None for a function or an object, asked state by state."""
+def as_table_policy(model: JointMDP, policy: Any, horizon: int | None = None) -> Floats | None:
+    """A policy that is a table, as ``[S, A]`` probabilities; None for a function or an object, asked state by state.
+
+    Over a `horizon` it may depend on time, ``[T, S, A]``.
+    """
     if isinstance(policy, str) and policy == "uniform" and policy not in (model.action_names or ()):
         return uniform_policy(model)
     if isinstance(policy, str | int | np.integer):
         action = model.action_index(policy if isinstance(policy, str) else int(policy))
         return np.eye(model.num_actions)[[action] * model.num_states] if model.available[:, action].all() else None
     is_asked = callable(policy) or callable(getattr(policy, "predict", None))
-    return None if is_asked else as_policy(model, policy)
+    if is_asked:
+        return None
+    if horizon is not None and depends_on_time(policy):
+        return timed_policy(model, policy, horizon)
+    return as_policy(model, policy)
 
 
 def check_ends(model: JointMDP, policies: Sequence[Floats], start: Floats, first: Sequence[int] | None) -> None:

@@ -18,6 +18,7 @@ from jointmdp.exact.hindsight.logged_trajectories import (
     UNSEEN,
     SeenSteps,
     Trajectory,
+    called,
     given_trajectories,
     named_trajectory,
     seen_steps,
@@ -67,6 +68,8 @@ class Question:
     ahead: PairsAhead | None = None
     """What follows the log where no table holds it."""
     name: str = "the trajectory"
+    episode: Any = None
+    """What the trajectory is called."""
 
     @property
     def left(self) -> int | None:
@@ -374,10 +377,11 @@ class Hindsights(ResultFace, Sequence[Hindsight]):
         )
 
     def table(self) -> list[dict[str, Any]]:
-        """One row a trajectory."""
+        """One row a trajectory; episodes by what they are called, where they are."""
         return [
             {
                 "trajectory": each.question.number,
+                **({} if each.question.episode is None else {"episode": each.question.episode}),
                 "start": each.start,
                 "steps": each.num_steps,
                 "state": each.gap.state,
@@ -483,7 +487,7 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
     timed: dict[tuple[int, int], OtherBranch] = {}
     questions = []
     for n, each in enumerate(given):
-        with named_trajectory(n, len(given)):
+        with named_trajectory(n, len(given), each.episode):
             whole = seen_steps(model, each, over)
             if start != 0:  # what came before the branches part must be possible, too
                 seen_paths(model, [whole], reward_tolerance)
@@ -503,8 +507,8 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
                         rows = as_timed_policy(model, other_policy, steps, chosen)
                         timed[t, steps] = replace(branch, plan=timed_plan(rows[t:]))
                     branch = timed[t, steps]
-                name = "the trajectory" if len(given) == 1 else f"trajectory {n}"
-                parts = (branch, words, reward_tolerance, laws[span], t, n, ahead, name)
+                name = called(n, len(given), each.episode)
+                parts = (branch, words, reward_tolerance, laws[span], t, n, ahead, name, each.episode)
                 questions.append(Question(model, seen, known, *parts))
     if not questions:
         raise ModelError(f"{words} was not available at any step of the trajectory")

@@ -1,33 +1,22 @@
-"""What was seen: states, actions and rewards of one branch, step by step; by hand, or from a CSV file."""
+"""What was seen: states, actions and rewards of one branch, step by step; by hand, or from a table."""
 
 from __future__ import annotations
 
 import contextlib
-import csv
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from jointmdp.exact.hindsight.read_logs import is_missing, read_logs
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.errors import ModelError
-from jointmdp.ground.files import FilePath, spelled_out
 from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
 
 UNSEEN = -1
-
-# Of a CSV file.
-COLUMNS = ("episode", "state", "action", "reward", "scenario", "ended")
-SEPARATORS = (",", ";", "\t")
-YES = ("1", "1.0", "true", "yes")
-NOTHING = ("na", "nan", "none", "null")  # what programs write for what is not there
-DIGITS = 18  # of the longest number of a state that fits in 64 bits
-
-Row = tuple[int, Mapping[str, str]]  # the number of a line, and its cells by column
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +31,7 @@ class Trajectory:
         scenarios: where the noise itself was recorded: the number of the scenario of a table, or the noise of a
             simulator; None for all or for some.
         ended: whether the episode was over after the last action: the last state is one where nothing is paid any more.
+        episode: what it is called, which comes back in answers and messages.
     """
 
     states: Sequence[Any]
@@ -49,6 +39,7 @@ class Trajectory:
     rewards: Sequence[float | None] | None = None
     scenarios: Sequence[Any] | None = None
     ended: bool = False
+    episode: Any = None
 
     def __post_init__(self) -> None:
         for name in ("states", "actions", "rewards", "scenarios"):
@@ -76,29 +67,41 @@ class Trajectory:
         return len(self.actions)
 
     def __repr__(self) -> str:
-        return f"Trajectory({len(self)} steps from {self.states[0]!r}{', ended' if self.ended else ''})"
+        which = "" if self.episode is None else f"{self.episode!r}: "
+        return f"Trajectory({which}{len(self)} steps from {self.states[0]!r}{', ended' if self.ended else ''})"
 
     def cut(self, start: int) -> Trajectory:
         """What was seen from step `start` on."""
         start = checks.as_count("start", start, least=0, most=len(self.states) - 1)
         rewards = None if self.rewards is None else self.rewards[start:]
         scenarios = None if self.scenarios is None else self.scenarios[start:]
-        return Trajectory(self.states[start:], self.actions[start:], rewards, scenarios, self.ended)
+        return Trajectory(self.states[start:], self.actions[start:], rewards, scenarios, self.ended, self.episode)
 
     @classmethod
-    def read(cls, path: FilePath, model: JointMDP, *, ended: bool = False) -> list[Trajectory]:
-        """The trajectories of a CSV file, in the order of their first rows.
+    def read(
+        cls,
+        source: Any,
+        model: JointMDP | None = None,
+        *,
+        ended: bool = False,
+        columns: Mapping[str, Any] | None = None,
+    ) -> list[Trajectory]:
+        """The trajectories of a table, in the order of their first rows.
 
         Args:
-            path: a file with a row for each step, in the order of time: what ``state`` was seen, what ``action`` was
-                taken there and, where known, the ``reward`` it paid and the ``scenario``. A row without an action is
-                the last of its trajectory. Rows of different values of ``episode`` are different trajectories. Empty
-                cells were not seen. ``ended`` is 1 or true in the last row of an episode that was over. Other columns
-                are ignored.
-            model: whose states and actions the file names, by name or number.
+            source: a CSV file, a data frame, or columns by name. With a row for each step: what ``state`` was seen,
+                what ``action`` was taken there and, where known, the ``reward`` it paid and the ``scenario``. A row
+                without an action is the last of its trajectory. Rows of different values of ``episode`` are different
+                trajectories, whatever stands between them. Rows are in the order of time, or are sorted by the column
+                ``step``, which then has no gaps. ``ended`` is 1 or true in the last row of an episode that was over.
+                Or with a row for each episode, whose columns are ``state_0``, ``action_0``, ``reward_0``, ``state_1``
+                and so on. Empty cells were not seen. Other columns are ignored.
+            model: whose states and actions the table names, by name or number; None to take them as they are.
             ended: whether all episodes were over after their last action.
+            columns: what the table calls these columns, ``{"state": "vitals", "action": "treatment"}``, or for rows of
+                episodes ``{"state": "vitals_{}"}``; None for a column that is not to be read.
         """
-        return [_trajectory(model, path, steps, ended) for steps in _episodes(path)]
+        return [cls(**parts) for parts in read_logs(source, model, columns, ended)]
 
 
 def given_trajectories(trajectory: Any) -> list[Trajectory]:
@@ -114,14 +117,21 @@ def given_trajectories(trajectory: Any) -> list[Trajectory]:
 
 
 @contextlib.contextmanager
-def named_trajectory(number: int, count: int) -> Iterator[None]:
+def named_trajectory(number: int, count: int, episode: Any = None) -> Iterator[None]:
     """Of several trajectories, errors say which."""
     try:
         yield
     except ModelError as error:
-        if count == 1:
+        if count == 1 and episode is None:
             raise
-        raise ModelError(f"trajectory {number}: {error}") from None
+        raise ModelError(f"{called(number, count, episode)}: {error}") from None
+
+
+def called(number: int, count: int, episode: Any = None) -> str:
+    """One of several trajectories, in words."""
+    if episode is not None:
+        return f"episode {episode}"
+    return "the trajectory" if count == 1 else f"trajectory {number}"
 
 
 class SeenSteps(NamedTuple):
@@ -149,27 +159,27 @@ def seen_steps(model: JointMDP, trajectory: Trajectory, over: Bools) -> SeenStep
     actions, scenarios = np.zeros(steps, dtype=np.int64), np.full(steps, UNSEEN)
     rewards = np.full(steps, np.nan)
     for t, state in enumerate(trajectory.states):
-        if not _is_missing(state):
+        if not is_missing(state):
             states[t] = _index(f"state {t} of the trajectory", model.state_index, state)
     if states[0] == UNSEEN:
         raise ModelError("the first state of a trajectory must be known")
     for t, action in enumerate(trajectory.actions):
-        if _is_missing(action):
+        if is_missing(action):
             raise ModelError(f"action {t} of the trajectory is missing; what was done must be known")
         actions[t] = _index(f"action {t} of the trajectory", model.action_index, action)
         if states[t] != UNSEEN:
             model.action_index(int(actions[t]), int(states[t]))
     for t in range(steps):
         reward = None if trajectory.rewards is None else trajectory.rewards[t]
-        if not _is_missing(reward):
+        if not is_missing(reward):
             rewards[t] = checks.as_number(f"reward {t} of the trajectory", reward)
         scenario = None if trajectory.scenarios is None else trajectory.scenarios[t]
-        if not _is_missing(scenario) and isinstance(model, GumbelModel):
+        if not is_missing(scenario) and isinstance(model, GumbelModel):
             raise ModelError(
                 f"scenario {t} of the trajectory is given, but Gumbel noise has no scenarios; leave scenarios out. "
                 "For a table that was drawn give JointMDP(model.probabilities, model.rewards, model.successors, …)"
             )
-        if not _is_missing(scenario):
+        if not is_missing(scenario):
             name = f"scenario {t} of the trajectory"
             scenarios[t] = checks.as_count(name, scenario, least=0, most=model.num_scenarios - 1)
     _check_end(model, states, trajectory.ended, over)
@@ -190,16 +200,6 @@ def until(model: JointMDP, seen: SeenSteps, steps: int, over: Bools) -> SeenStep
         np.append(seen.scenarios, np.full(more, UNSEEN)),
         seen.ended,
     )
-
-
-def _is_missing(value: Any) -> bool:
-    """None, NaN, or what pandas puts in their place, which is not even equal to itself."""
-    if value is None or isinstance(value, str | tuple | np.ndarray):
-        return value is None
-    try:
-        return bool(value != value)
-    except TypeError:
-        return True
 
 
 def _index(what: str, index: Any, value: Any) -> int:
@@ -224,87 +224,3 @@ def _check_end(model: JointMDP, states: Ints, ended: bool, over: Bools) -> None:
             f"the trajectory says that the episode ended in {model.state_label(int(known[-1]))}, but in the model it "
             "goes on there; leave ended=True out, or leave the last state out if it was not an end of the model"
         )
-
-
-def _episodes(path: FilePath) -> list[list[Row]]:
-    """The rows of each episode of a file that hold something."""
-    try:
-        with Path(path).open(newline="", encoding="utf-8-sig") as file:
-            first = file.readline()
-            file.seek(0)
-            reader = csv.reader(file, delimiter=max(SEPARATORS, key=first.count))
-            rows = [(reader.line_num, row) for row in reader]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ModelError(f"{path} is no CSV file in UTF-8: {error}") from None
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror}") from None
-    if not rows:
-        raise ModelError(f"{path} is empty; its first line names the columns: {', '.join(COLUMNS)}")
-    names = [name.strip().lower() for name in rows[0][1]]
-    if missing := [name for name in ("state", "action") if name not in names]:
-        have = ", ".join(name for name in names if name) or "none"
-        raise ModelError(f"{path} has no column {missing[0]!r}; it has {have}. The columns are {', '.join(COLUMNS)}")
-    if twice := [name for name in COLUMNS if names.count(name) > 1]:
-        places = " and ".join(str(i) for i, name in enumerate(names, 1) if name == twice[0])
-        raise ModelError(f"{path} has the column {twice[0]!r} more than once, in places {places}; which one is meant?")
-    episodes: dict[str, list[Row]] = {}
-    for number, row in rows[1:]:
-        if any(cell.strip() for cell in row[len(names) :]):
-            raise ModelError(
-                f"{path}, line {number} has {len(row)} cells and the first line {len(names)}; is a comma inside a cell?"
-            )
-        texts = dict(zip(names, row, strict=False))
-        cells = {name: spelled_out(texts.get(name, "").strip()) for name in COLUMNS if name in names}
-        if any(cells.values()):
-            episodes.setdefault(cells.get("episode", ""), []).append((number, cells))
-    if not episodes:
-        raise ModelError(f"{path} holds no steps")
-    return list(episodes.values())
-
-
-def _trajectory(model: JointMDP, path: FilePath, steps: list[Row], ended: bool) -> Trajectory:
-    states = [_named(path, number, "state", cells, model.state_names) for number, cells in steps]
-    for number, cells in steps[:-1]:
-        if not cells["action"]:
-            raise ModelError(f"{path}, line {number}: the action is missing; only a last row has none")
-    taken = [(number, cells) for number, cells in steps if cells["action"]]
-    actions = [_named(path, number, "action", cells, model.action_names) for number, cells in taken]
-
-    def column(name: str, kind: Callable[[str], Any]) -> list[Any] | None:
-        found = [_number(path, number, name, cells.get(name, ""), kind) for number, cells in taken]
-        return None if all(each is None for each in found) else found
-
-    over = ended or steps[-1][1].get("ended", "").lower() in YES
-    return Trajectory(states, actions, column("reward", float), column("scenario", int), over)
-
-
-def _named(path: FilePath, line: int, column: str, cells: Mapping[str, str], names: tuple[Any, ...] | None) -> Any:
-    """What a cell names: a name as it is or as it prints, else a number; None where it is empty."""
-    text = cells[column]
-    if not text or (text.lower() in NOTHING and text not in (names or ())):
-        return None
-    if text in (names or ()):
-        return text
-    if names is not None:
-        for name in names:
-            if str(name) == text:
-                return name
-    if not text.removeprefix("-").isdecimal():
-        return text
-    if len(text) > DIGITS:
-        raise ModelError(f"{path}, line {line}: the {column} is {_short(text)}, which is no name and too long a number")
-    return int(text)
-
-
-def _short(text: str) -> str:
-    """A cell as messages show it."""
-    return repr(text) if len(text) <= 40 else f"{text[:20]!r}… ({len(text)} characters)"
-
-
-def _number(path: FilePath, line: int, name: str, text: str, kind: Callable[[str], Any]) -> Any:
-    if not text or text.lower() in NOTHING:
-        return None
-    try:
-        return kind(text)
-    except ValueError:
-        raise ModelError(f"{path}, line {line}: the {name} is {_short(text)}, which is no number") from None

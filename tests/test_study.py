@@ -1,6 +1,8 @@
 """Logs as tables, many logs in one call, and tables made of logs."""
 
 import time
+from collections import Counter
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -174,3 +176,252 @@ def test_a_million_rows(tmp_path: Path) -> None:
     tracemalloc.start()
     jm.Trajectory.read(tmp_path / "log.csv", jm.JointMDP(**WARD))
     assert tracemalloc.get_traced_memory()[1] < 10**9
+
+
+# Chances with few digits, so that logs can be listed as often as they would be seen. State 3 is over.
+CHANCES = np.array([0.25, 0.75])
+BEHAVIOUR = np.array([[0.25, 0.75], [0.5, 0.5], [0.75, 0.25], [1.0, 0.0]])
+TARGET = np.array([[0.75, 0.25], [0.25, 0.75], [1.0, 0.0], [1.0, 0.0]])
+REWARDS = np.array([[[1, -1], [0, 1]], [[-1, 0], [1, 1]], [[0, 2], [-2, 0]], [[0, 0], [0, 0]]], dtype=float)
+SUCCESSORS = np.array([[[1, 2], [2, 3]], [[0, 0], [3, 2]], [[3, 1], [1, 0]], [[3, 3], [3, 3]]])
+
+
+def small_model(sharing: str = "time") -> jm.JointMDP:
+    return jm.JointMDP(np.tile(CHANCES, (4, 1)), REWARDS, SUCCESSORS, 0.5, sharing=sharing)
+
+
+def all_logs(steps: int) -> list[jm.Trajectory]:
+    """Every log of the behaviour from the states 0 and 1, as many times as its probability says."""
+    found: list[jm.Trajectory] = []
+
+    def go(states: list[int], actions: list[int], rewards: list[float], times: float) -> None:
+        if len(actions) == steps:
+            assert times == int(times)
+            found.extend([jm.Trajectory(states, actions, rewards)] * int(times))
+            return
+        s = states[-1]
+        for a, w in product(range(2), range(2)):
+            if BEHAVIOUR[s, a]:
+                more = [*states, int(SUCCESSORS[s, w, a])], [*actions, a], [*rewards, REWARDS[s, w, a]]
+                go(*more, times * BEHAVIOUR[s, a] * CHANCES[w])
+
+    for start in (0, 1):
+        go([start], [], [], 16.0**steps)
+    return found
+
+
+def value(policy: np.ndarray, steps: int) -> np.ndarray:
+    """By the definition, backward."""
+    v = np.zeros(4)
+    for _ in range(steps):
+        v = np.einsum("w,sa,swa->s", CHANCES, policy, REWARDS + 0.5 * v[SUCCESSORS])
+    return v
+
+
+@pytest.mark.parametrize("sharing", ["time", "state", "none"])
+def test_all_estimates_are_the_value_where_every_log_is_seen_as_often_as_it_is_likely(sharing: str) -> None:
+    """What is conditioned on is averaged out again, what is weighted is weighted back: no estimate is off."""
+    model, logs = small_model(sharing), all_logs(2)
+    truth = value(TARGET, 2)[:2].mean()
+    found = jm.hindsight(model, BEHAVIOUR, logs, other_policy=TARGET, horizon=2)
+    for behaviour in (None, BEHAVIOUR):
+        study = found.study(behaviour=behaviour, resamples=5)
+        assert study.estimate("observed").mean == pytest.approx(value(BEHAVIOUR, 2)[:2].mean(), abs=1e-12)
+        assert study.estimate("gap").mean == pytest.approx(truth - value(BEHAVIOUR, 2)[:2].mean(), abs=1e-12)
+        names = ("counterfactual", "model-based", "weighted importance sampling", "per-decision importance sampling")
+        for name in names:
+            assert study.estimate(name).mean == pytest.approx(truth, abs=1e-12), name
+        assert (
+            abs(study.estimate("counterfactual").mean - truth)
+            <= study.estimate("counterfactual").certified_error + 1e-14
+        )
+
+
+def test_an_action_and_a_policy_in_time_have_the_same_estimates() -> None:
+    model, logs = small_model(), all_logs(2)
+    timed = np.stack([TARGET, BEHAVIOUR])
+    first = np.einsum("w,wa->a", CHANCES, REWARDS[0] + 0.5 * value(BEHAVIOUR, 1)[SUCCESSORS[0]])[1]
+    second = np.einsum("w,wa->a", CHANCES, REWARDS[1] + 0.5 * value(BEHAVIOUR, 1)[SUCCESSORS[1]])[1]
+    then = np.einsum("w,sa,swa->s", CHANCES, TARGET, REWARDS + 0.5 * value(BEHAVIOUR, 1)[SUCCESSORS])
+    for how, truth in (({"action": 1}, (first + second) / 2), ({"other_policy": timed}, then[:2].mean())):
+        study = jm.hindsight(model, BEHAVIOUR, logs, horizon=2, **how).study(resamples=2)
+        for each in study.estimates[1:]:
+            if each.what != "gap":
+                assert each.mean == pytest.approx(truth, abs=1e-12), each.what
+    endless = jm.hindsight(model, TARGET, logs, 1).study(resamples=2)
+    far = np.einsum("w,swa->sa", CHANCES, REWARDS + 0.5 * value(TARGET, 60)[SUCCESSORS])
+    assert endless.estimate("model-based").mean == pytest.approx(far[:2, 1].mean(), abs=1e-12)
+    assert "is not over after its last step" in endless.estimate("weighted importance sampling").remark
+
+
+def paired_outcomes(steps: int) -> Counter[tuple[float, float, int]]:
+    """Seen and other return and last state of the other, by enumeration of both branches on the same scenarios."""
+    found: Counter[tuple[float, float, int]] = Counter()
+
+    def go(t: int, x: int, y: int, mine: float, theirs: float, chance: float) -> None:
+        if t == steps:
+            found[mine, theirs, y] += chance
+            return
+        for a, b, w in product(range(2), repeat=3):
+            more = chance * BEHAVIOUR[x, a] * TARGET[y, b] * CHANCES[w]
+            if more:
+                paid = mine + 0.5**t * REWARDS[x, w, a], theirs + 0.5**t * REWARDS[y, w, b]
+                go(t + 1, int(SUCCESSORS[x, w, a]), int(SUCCESSORS[y, w, b]), *paid, more)
+
+    for start in (0, 1):
+        go(0, start, start, 0.0, 0.0, 0.5)
+    return found
+
+
+def test_outcomes_by_enumeration_of_both_branches() -> None:
+    """Over all logs, what the logs say of outcomes is the joint law of both."""
+    model, logs = small_model(), all_logs(2)
+    found = jm.hindsight(model, BEHAVIOUR, logs, other_policy=TARGET, horizon=2)
+    words = {-1: "below 0", 0: "0", 1: "above 0"}
+    for outcome, label in (
+        (None, lambda value, _: words[np.sign(value)]),
+        (lambda value: value > 0.5, lambda value, _: str(value > 0.5)),
+        (lambda value, state: f"{state} {value < 0}", lambda value, y: f"state {y} {value < 0}"),
+    ):
+        truth: Counter[tuple[str, str]] = Counter()
+        if outcome is not None and outcome.__code__.co_argcount == 2:
+            study = found.study(outcome=outcome)
+            other = Counter({label(v, y): 0.0 for _, v, y in paired_outcomes(2)})
+            for (_, v, y), chance in paired_outcomes(2).items():
+                other[label(v, y)] += chance * len(logs)
+            rows = study.outcomes()
+            for name, count in other.items():
+                assert sum(row[name] for row in rows) == pytest.approx(count, abs=1e-9)
+            continue
+        study = found.study(outcome=outcome)
+        for (mine, theirs, y), chance in paired_outcomes(2).items():
+            truth[label(mine, 0), label(theirs, y)] += chance * len(logs)
+        rows = {row["observed"]: row for row in study.outcomes()}
+        for (was, name), count in truth.items():
+            assert rows[was][name] == pytest.approx(count, abs=1e-9)
+        flipped = sum(count for (was, name), count in truth.items() if was != name)
+        assert sum(row["flips"] for row in study.flips()) == pytest.approx(flipped, abs=1e-9)
+        table = study.table()
+        assert study.undecided() == [row for row in table if 1e-9 < row["flips"] < 1 - 1e-9 or row["is_open"]]
+        assert [row["gap"] for row in study.gains()] == sorted((row["gap"] for row in table), reverse=True)
+
+
+@pytest.mark.parametrize("coupling", ["tables", "gumbel-max"])
+def test_laws_of_returns_have_the_moments_of_the_recursion(coupling: str) -> None:
+    """The recursion goes backward and knows moments alone; the laws go forward."""
+    rng = np.random.default_rng(3)
+    for sharing in ("time", "state", "none"):
+        if coupling == "tables":
+            model = small_model(sharing)
+        else:
+            kernel = rng.dirichlet(np.ones(4), (4, 2)) * [1, 1, 1, 1]
+            kernel[3] = np.eye(4)[3]
+            gains = np.round(rng.normal(size=(4, 2, 4)), 1)
+            gains[3] = 0
+            model = jm.from_mdp(kernel, gains, 0.5, "gumbel-max", sharing)
+        first = jm.Trajectory([0], [0])
+        seen = jm.hindsight(model, BEHAVIOUR, first, other_policy=BEHAVIOUR, horizon=1).sample(3, seed=1)
+        logs = [jm.Trajectory([*each.states, None], [*each.actions, 1], [*each.rewards, None]) for each in seen]
+        for how in ({"action": 1}, {"other_policy": TARGET}, {"but": {0: 1}}, {"other_policy": lambda t, s: t % 2}):
+            found = jm.hindsight(model, BEHAVIOUR, logs, horizon=4, **how)
+            for each, law in zip(found, found.study().laws, strict=True):
+                mean = law.returns @ law.chances
+                assert law.chances.sum() == pytest.approx(1, abs=1e-12)
+                assert mean == pytest.approx(each.other_return.mean, abs=1e-10)
+                assert law.chances @ (law.returns - mean) ** 2 == pytest.approx(each.other_return.variance, abs=1e-10)
+
+
+def test_intervals_are_those_of_scipy() -> None:
+    """The same resamples give the same percentiles, to the last bit but those of sums."""
+    from scipy import stats
+
+    model, logs = small_model(), all_logs(2)[::11]
+    found = jm.hindsight(model, BEHAVIOUR, logs, other_policy=TARGET, horizon=2)
+    study = found.study(behaviour=BEHAVIOUR, resamples=400, confidence=0.9, seed=7)
+    other = np.array([each.other_return.mean for each in found])
+    how = {"n_resamples": 400, "confidence_level": 0.9, "method": "percentile"}
+    ends = stats.bootstrap((other,), np.mean, rng=np.random.default_rng(7), **how).confidence_interval
+    np.testing.assert_allclose(study.estimate("counterfactual").interval, ends, rtol=1e-12)
+    rho = np.array(
+        [np.prod([TARGET[s, a] / BEHAVIOUR[s, a] for s, a in zip(x.states, x.actions, strict=False)]) for x in logs]
+    )
+    G = np.array([x.rewards[0] + 0.5 * x.rewards[1] for x in logs])
+
+    def weighted(one: np.ndarray, two: np.ndarray, axis: int = -1) -> np.ndarray:
+        return one.sum(axis=axis) / two.sum(axis=axis)
+
+    done = stats.bootstrap((rho * G, rho), weighted, paired=True, rng=np.random.default_rng(7), **how)
+    estimate = study.estimate("weighted importance sampling")
+    assert estimate.mean == pytest.approx(weighted(rho * G, rho), abs=1e-13)
+    np.testing.assert_allclose(estimate.interval, done.confidence_interval, rtol=1e-12)
+    assert f"{rho.sum() ** 2 / (rho**2).sum():.1f} of {len(logs)} episodes" in estimate.remark
+
+
+def test_frequencies_are_counted_again_in_every_resample() -> None:
+    """Two episodes of one step in one state: in a resample of one of them it is all that was ever done."""
+    model = small_model()
+    logs = [jm.Trajectory([0, 1], [0], [1.0]), jm.Trajectory([0, 2], [1], [-1.0])]
+    study = jm.hindsight(model, 0, logs, other_policy=TARGET, horizon=1).study(resamples=300)
+    estimate = study.estimate("per-decision importance sampling")
+    assert estimate.mean == pytest.approx(0.75 * 1 - 0.25, abs=1e-15)
+    assert tuple(estimate.interval) == pytest.approx((-0.25, 0.75), abs=1e-15)  # alone each weighs π(a|s)
+
+
+def test_what_cannot_be_estimated_is_said() -> None:
+    model = small_model()
+    logs = [jm.Trajectory([0, 1], [0], [1.0], episode="p1"), jm.Trajectory([0, 2], [1], [-1.0], episode="p2")]
+
+    def remark(found: Any, name: str = "weighted importance sampling") -> str:
+        estimate = found.study(resamples=2).estimate(name)
+        assert np.isnan(estimate.mean)
+        assert np.isnan(estimate.interval.lower)
+        return str(estimate.remark)
+
+    assert "depends on the log" in remark(jm.hindsight(model, 0, logs, but={0: 1}, horizon=1), "model-based")
+    assert "depends on the log" in remark(jm.best_in_hindsight(model, logs))
+    unpaid = [jm.Trajectory([0, 1], [0], episode="p3")]
+    assert "rewards of episode p3 were not seen" in remark(
+        jm.hindsight(model, 0, unpaid, other_policy=TARGET, horizon=1)
+    )
+    only = jm.hindsight(model, 0, logs[:1], other_policy=[1, 1, 1, 1], horizon=1)
+    assert remark(only) == "no episode does what the other policy does"
+    with pytest.raises(ModelError, match="behaviour never takes action 1 in state 0, but episode p2 does at step 0"):
+        _ = jm.hindsight(model, 0, logs, other_policy=TARGET, horizon=1).study(behaviour=0).estimates
+    with pytest.raises(ModelError, match="one answer for each episode"):
+        jm.hindsight(model, 0, all_logs(2)[0], 1, start="each").study()
+    endless = jm.hindsight(model, 0, logs, 1).study(resamples=2)
+    with pytest.raises(jm.NotKnownError, match="give a horizon"):
+        endless.outcomes()
+    assert {row["other_outcome"] for row in endless.table()} == {"not known"}
+    assert [row["episode"] for row in endless.table()] == ["p1", "p2"]
+
+
+def test_report_figure_and_files(tmp_path: Path) -> None:
+    """Pages hold what the study says; names are text, never markup."""
+    model = jm.JointMDP(**{**WARD, "state_names": ["low", "high", "</script><b>"]})
+    logs = [
+        jm.Trajectory([0, 2], [0], [3.0], episode="<i>p1"),
+        jm.Trajectory([0, 1, 2], [0, 0], [1.0, 4.0], episode="p2"),
+    ]
+    found = jm.hindsight(model, "wait", logs, other_policy="order", horizon=2)
+    study = found.study(resamples=10)
+    page = found.report(tmp_path / "study.html", title="Order & wait").read_text(encoding="utf-8")
+    for words in (
+        "Order &amp; wait",
+        "&lt;i&gt;p1",
+        "per-decision importance sampling",
+        "Intervals are sampled",
+        "<svg",
+    ):
+        assert words in page
+    assert "<i>p1" not in page
+    axes = study.figure().axes[0]
+    assert [text.get_text() for text in axes.get_yticklabels()][:2] == ["observed", "counterfactual"]
+    assert jm.plots.hindsight_study(study).get_title(loc="left") == "policy instead of what was done"
+    study.to_csv(tmp_path / "study.csv")
+    assert list(pandas.read_csv(tmp_path / "study.csv").episode) == ["<i>p1", "p2"]
+    assert study.to_pandas().shape == (2, 13)
+    best = jm.best_in_hindsight(model, [*logs, jm.Trajectory([0, 2], [1], [2.0])])
+    assert "instead of" in best.study(resamples=2).gains()[0]["turning"]  # waiting would have paid 3
+    assert "turned" not in best.report(tmp_path / "best.html").read_text(encoding="utf-8")[:200]
+    assert "intervals are sampled" in repr(study)

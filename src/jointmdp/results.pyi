@@ -14,6 +14,8 @@ from .exact.hindsight.best_in_hindsight import BestInHindsights as BestInHindsig
 from .exact.hindsight.counterfactual_model import OtherCourses as OtherCourses
 from .exact.hindsight.hindsight import Hindsight as Hindsight
 from .exact.hindsight.hindsight import Hindsights as Hindsights
+from .exact.hindsight.study import Estimate as Estimate
+from .exact.hindsight.study import Study as Study
 from .exact.law.gap_law import GapLaw as GapLaw
 from .exact.law.gap_law import SignProbabilities as SignProbabilities
 from .exact.moments.asked_pairs import ReachableSize as ReachableSize

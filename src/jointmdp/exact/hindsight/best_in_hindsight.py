@@ -320,8 +320,8 @@ def best_in_hindsight(
                 plan = BestPlan(model, seen.actions, changes, over)
                 branch = replace(after, plan=plan, kept=plan.columns - 1)
                 name = "the trajectory" if len(given) == 1 and each.episode is None else "it"
-                parts = branch, words, tolerance, laws[span], 0, n, ahead, name, each.episode
-                question = Question(model, seen, seen, *parts)
+                how = branch, words, tolerance, laws[span], 0, n, ahead, name, each.episode
+                question = Question(model, seen, seen, *how)
                 end = nothing_follows(2) if span == steps else ends.after(seen, span)
                 plan.find(question.paths, branch, end)
                 (answer,) = answered([question], [end])

@@ -425,3 +425,131 @@ def test_report_figure_and_files(tmp_path: Path) -> None:
     assert "instead of" in best.study(resamples=2).gains()[0]["turning"]  # waiting would have paid 3
     assert "turned" not in best.report(tmp_path / "best.html").read_text(encoding="utf-8")[:200]
     assert "intervals are sampled" in repr(study)
+
+
+def test_tables_are_counts() -> None:
+    """By hand, and where every log is seen as often as it is likely, the tables that made them."""
+    logs = [
+        jm.Trajectory(["well", "ill", "dead"], ["wait", "wait"], [0.0, -1.0], episode=1),
+        jm.Trajectory(["ill", "well", "ill"], ["treat", "wait"], [2.0, 0.0], episode=2),
+        jm.Trajectory(["ill", "well"], ["wait"], [0.0], episode=3),
+        jm.Trajectory(["well", None, "ill"], ["wait", "treat"], [0.0, 0.0], episode=4),
+    ]
+    tables = jm.envs.estimate_tables(logs)
+    assert (tables.state_names, tables.action_names) == (("well", "ill", "dead"), ("wait", "treat"))
+    assert tables.counts.tolist() == [[2, 0], [2, 1], [0, 0]]
+    assert tables.available.tolist() == [[True, False], [True, True], [True, True]]
+    assert tables.is_over.tolist() == [False, False, True]
+    np.testing.assert_allclose(tables.behaviour, [[1, 0], [2 / 3, 1 / 3], [0.5, 0.5]])
+    assert "2 steps with unseen states left out" in repr(tables)
+    assert "3 of 4 tried, 3 fewer than 5 times" in repr(tables)
+
+    def kernel(found: jm.results.EstimatedTables) -> np.ndarray:
+        return found.model(0.9).marginal_mdp().transitions
+
+    np.testing.assert_allclose(kernel(tables)[1], [[0.5, 0, 0.5], [1, 0, 0]])
+    smooth = jm.envs.estimate_tables(logs, pseudo_counts=0.5)  # of what followed anything in the same state
+    assert smooth.available.all()
+    np.testing.assert_allclose(kernel(smooth)[1], [[(1.5 + 0.5) / 3.5, 0, 1.5 / 3.5], [2 / 2.5, 0, 0.5 / 2.5]])
+    np.testing.assert_allclose(kernel(smooth)[0], [[0, 1, 0], [0, 1, 0]])
+    # Outcomes anywhere: ill for 0, dead for −1, well for 2 and for 0.
+    everywhere = kernel(jm.envs.estimate_tables(logs, pseudo_counts=0.5, outcomes="all"))
+    np.testing.assert_allclose(everywhere[0], [[1 / 4, 2.5 / 4, 0.5 / 4], [1 / 2, 1 / 4, 1 / 4]])
+    dead = jm.envs.estimate_tables(logs, never_taken=("dead", -1)).model(0.9)
+    assert dead.marginal_mdp().transitions[0, 1].tolist() == [0, 0, 1]
+    assert dead.marginal_mdp().rewards[0, 1] == -1
+    exact = jm.envs.estimate_tables(all_logs(2), states=range(4)).model(0.5, sharing="none")
+    seen = jm.envs.estimate_tables(all_logs(2)).counts.reshape(-1) > 0
+    truth = small_model().marginal_mdp()
+    np.testing.assert_allclose(
+        exact.marginal_mdp().transitions.reshape(8, 4)[seen], truth.kernel.toarray()[seen], atol=1e-12
+    )
+    np.testing.assert_allclose(exact.marginal_mdp().rewards.ravel()[seen], truth.rewards.ravel()[seen], atol=1e-12)
+
+
+def test_ends_whose_state_was_not_seen() -> None:
+    logs = [jm.Trajectory([0, 1], [0, 0], [1.0, 2.0], ended=True), jm.Trajectory([1, 0, 1], [0, 1], [1.0, 0.0])]
+    tables = jm.envs.estimate_tables(logs)
+    assert tables.state_names == ("0", "1", "over")
+    model = tables.model(1.0, "gumbel-max", "time")
+    found = jm.hindsight(model, [0, 0, 0], logs, other_policy=[1, 0, 0], horizon=2)
+    assert found[0].path[2, 2] == 1  # both do the same in 1, which ended the episode
+    assert found[0].question.seen.ended
+    with pytest.raises(ModelError, match="trajectory 0 ended in 1, but in other logs something is done there"):
+        jm.envs.estimate_tables([jm.Trajectory([0, 1], [0], [1.0], ended=True), logs[1]])
+
+
+def test_draws_have_the_moments_of_dirichlet_laws() -> None:
+    """Within five standard errors of 400 draws at fixed seeds, for whole counts and for tiny pseudo-counts."""
+    for pseudo in (0.0, 0.02, 1.5):
+        logs = all_logs(1)[::3]
+        tables = jm.envs.estimate_tables(logs, pseudo_counts=pseudo, outcomes="all")
+        draws = np.array([tables._chances(seed) for seed in range(400)])
+        rows = tables.table()
+        listed = np.flatnonzero(~tables.is_over[tables.outcomes.owner // 2])
+        mean, std = (np.array([row[name] for row in rows]) for name in ("probability", "std"))
+        alpha = np.array([row["count"] for row in rows]) + pseudo
+        total = np.array(
+            [
+                sum(
+                    a
+                    for a, r in zip(alpha, rows, strict=True)
+                    if (r["state"], r["action"]) == (row["state"], row["action"])
+                )
+                for row in rows
+            ]
+        )
+        np.testing.assert_allclose(mean, alpha / total, atol=1e-14)
+        np.testing.assert_allclose(std, np.sqrt(mean * (1 - mean) / (total + 1)), atol=1e-14)
+        assert np.all(np.abs(draws[:, listed].mean(axis=0) - mean) <= 5 * std / 20 + 1e-12)
+        assert np.array_equal(draws[7], tables._chances(7))
+
+
+def test_the_spread_over_tables_is_that_of_a_beta_law() -> None:
+    """One step whose mean is a probability with a Beta law: percentiles of draws beside its quantiles."""
+    from scipy import stats
+
+    logs = [jm.Trajectory(["s", "won"], ["go"], [1.0])] * 7 + [jm.Trajectory(["s", "lost"], ["go"], [0.0])] * 3
+    tables = jm.envs.estimate_tables(logs, pseudo_counts=0.5)
+
+    def ask(model: jm.JointMDP) -> Any:
+        return jm.hindsight(model, 0, logs, other_policy=0, horizon=1)
+
+    law, n = stats.beta(7.5, 3.5), 1000
+    free = tables.spread(lambda model: float(model.marginal_mdp().rewards[0, 0]), 0.9, draws=n, confidence=0.9)
+    (row,) = free.rows
+    for end, q in zip(row.interval, (0.05, 0.95), strict=True):
+        assert abs(end - law.ppf(q)) <= 5 * np.sqrt(q * (1 - q) / n) / law.pdf(law.ppf(q))
+    assert abs(row.mean - law.mean()) <= 5 * law.std() / np.sqrt(n)
+    spread = tables.spread(ask, 0.9, "gumbel-max", draws=4)
+    assert spread.names == ("counterfactual", "gap", "model-based")
+    assert "sampled" in repr(spread)
+    # The same policy on the same noise is what was seen, whatever the tables; foresight hangs on them.
+    known = {each.what: each for each in spread.rows}
+    assert known["counterfactual"].std == pytest.approx(0, abs=1e-12)
+    assert known["model-based"].std > 0.01
+    assert len(spread.table()) == 3
+    two = tables.spread(lambda model: {"a": 1.0, "b": 2}, 0.9, draws=2)
+    assert [(each.what, each.mean) for each in two.rows] == [("a", 1.0), ("b", 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("logs", "how", "words"),
+    [
+        ([jm.Trajectory([0], [0])], {}, "the trajectory has no rewards, which tables need"),
+        ([jm.Trajectory([0], [0], [1.0])], {}, "no step whose outcome was seen"),
+        ([jm.Trajectory([0], [])], {}, "the logs hold no actions"),
+        ([jm.Trajectory([0, 1, 0], [0, 0], [1.0, None], episode="e")], {}, "reward 1 of episode e is missing"),
+        ([jm.Trajectory([0, "x"], [0], [1.0])], {}, "the states of the logs are numbers, but there is 'x' as well"),
+        ([jm.Trajectory([0, 1], [0], [1.0])], {"states": [0]}, "the logs have the state 1, which is not among"),
+        ([jm.Trajectory([0, 1], [0], [1.0])], {"pseudo_counts": -1}, "pseudo_counts is -1; it must be finite and not"),
+        (
+            [jm.Trajectory([0, 1], [0], [1.0])],
+            {"outcomes": "none"},
+            'outcomes is \'none\'; it must be "state" or "all"',
+        ),
+    ],
+)
+def test_logs_that_make_no_tables(logs: list[jm.Trajectory], how: dict[str, Any], words: str) -> None:
+    with pytest.raises(ModelError, match=words):
+        jm.envs.estimate_tables(logs, **how)

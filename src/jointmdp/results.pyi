@@ -12,6 +12,8 @@ from .exact.bounds.coupling_bounds import CouplingBounds as CouplingBounds
 from .exact.hindsight.best_in_hindsight import BestInHindsight as BestInHindsight
 from .exact.hindsight.best_in_hindsight import BestInHindsights as BestInHindsights
 from .exact.hindsight.counterfactual_model import OtherCourses as OtherCourses
+from .exact.hindsight.estimated_tables import EstimatedTables as EstimatedTables
+from .exact.hindsight.estimated_tables import TableSpread as TableSpread
 from .exact.hindsight.hindsight import Hindsight as Hindsight
 from .exact.hindsight.hindsight import Hindsights as Hindsights
 from .exact.hindsight.study import Estimate as Estimate

@@ -287,10 +287,10 @@ def from_mdp(  # many parameters: the parts of a model, and how to couple them
     """
     found = ordinary_model(transitions, rewards, available, state_names, action_names)
     common = checks.as_sharing(sharing) == "time" if common_grid is None else common_grid
-    return _coupled(found, coupling, common, checks.as_count("max_entries", max_entries), discount, sharing)
+    return coupled_model(found, coupling, common, checks.as_count("max_entries", max_entries), discount, sharing)
 
 
-def _coupled(  # many parameters: the parts of a model, and how to couple them
+def coupled_model(  # many parameters: the parts of a model, and how to couple them
     found: OrdinaryModel, coupling: Coupling, common: bool, max_entries: int, discount: float, sharing: Sharing
 ) -> JointMDP:
     """The tables, or of Gumbel-max the laws."""
@@ -332,7 +332,7 @@ def from_gymnasium(
         action_names = known
     found = _model_of_rows(rows, num_actions, state_names, action_names, range(len(rows)), range(num_actions))
     is_drawn = coupling == "gumbel-max" or isinstance(coupling, GumbelMax)  # draws serve one state best by itself
-    return _coupled(found, coupling, not is_drawn or sharing == "time", MAX_ENTRIES, discount, sharing)
+    return coupled_model(found, coupling, not is_drawn or sharing == "time", MAX_ENTRIES, discount, sharing)
 
 
 def _table_rows(table: Any) -> Rows:

@@ -417,7 +417,7 @@ def _by_step(table: Table, name: str, theirs: Any, plain: Mapping[Any, Any]) -> 
 
 def _melted(
     table: Table,
-    cells: dict[str, Sequence[Any]],
+    cells: Mapping[str, Sequence[Any]],
     wide: dict[str, dict[int, Any]],
     theirs: Mapping[str, Any],
     count: int,

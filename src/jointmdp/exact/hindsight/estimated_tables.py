@@ -309,7 +309,9 @@ def _numbered(kind: str, values: Sequence[Any], names: Sequence[Any] | None) -> 
         known = {_key(name): i for i, name in enumerate(names)}
         if unknown := [value for value in found if value not in known and value != OVER]:
             raise ModelError(f"the logs have the {kind} {unknown[0]!r}, which is not among the {kind}s given")
-        return known | {each: len(known) for each in found if each not in known}, (*names, *(set(found) - set(known)))
+        added = [each for each in found if each not in known]
+        is_plain = not added and list(known) == list(range(len(known)))
+        return known | {each: len(known) for each in added}, None if is_plain else (*names, *added)
     whole = [value for value in found if type(value) is int]
     if not whole:
         return {value: i for i, value in enumerate(found)}, tuple(found) or None

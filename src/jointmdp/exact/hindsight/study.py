@@ -50,6 +50,7 @@ DRAWN_AT_ONCE = 2**22  # numbers of resamples
 MOST = 2**20  # returns that are told apart at one time
 SAME = 2.0**-36  # of the largest reward: returns that are closer are one
 LEAST = 1e-9  # a chance that counts as none: rounding can make one of this size
+FEW = 10  # episodes that importance sampling rests on: resamples of fewer say little of others
 NOT_KNOWN = "not known"
 SIGNS = {-1: "below 0", 0: "0", 1: "above 0"}
 
@@ -102,6 +103,8 @@ class Study(ResultFace):
         names = ["observed", "counterfactual", "gap", "model-based"]
         weighted = (np.nan, np.nan) if steps is None else steps.values(np.ones(len(self)))
         rests = no_steps if steps is None else f"rests on {steps.effective:.1f} of {len(self):,} episodes"
+        if steps is not None and steps.effective < FEW:
+            rests += ", too few to trust its interval"
         names += ["weighted importance sampling", "per-decision importance sampling"]
         found += [Interval(np.nan, np.nan)] * (len(names) - len(found))
         rows = zip(names, [*means, *weighted], found, [*errors, np.nan, np.nan], [*remarks, rests, rests], strict=True)

@@ -470,13 +470,16 @@ def _episodes(steps: Steps) -> Iterator[tuple[Any, list[int]]]:
             kind = type(value), value
             if kind not in kinds:
                 plain = int(value) if isinstance(value, float) and value.is_integer() else value
-                if type(texts.setdefault(str(plain), plain)) is not type(plain):
+                text = str(plain)
+                text = text.partition(".")[0] if WHOLE.fullmatch(text) else text
+                first = texts.setdefault(text, plain)
+                if type(first) is not type(plain) or first != plain:
                     raise ModelError(
-                        f"{where(i, 'episode')} is {value!r}, which is text in some rows and a number in others; is it "
-                        "one episode?"
+                        f"{where(i, 'episode')} is {value!r}, and {first!r} in other rows; is it one episode?"
                     )
-                kinds[kind] = plain
+                kinds[kind] = text
             groups.setdefault(kinds[kind], []).append(i)
+        groups = {texts[text]: rows for text, rows in groups.items()}
     for episode, rows in groups.items():
         yield episode, _in_time(steps, rows) if "step" in cells else rows
 

@@ -440,7 +440,8 @@ def _merged(place: Ints, paid: Floats, chance: Floats, unit: float) -> _Courses:
 # -- importance sampling, and the bootstrap ----------------------------------------------------------------------------
 
 
-class LoggedSteps(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class LoggedSteps:
     """Episodes as rows, filled up to the longest with steps that pay nothing and weigh 1."""
 
     pairs: Ints  # [N, T] state · actions + action; −1 where there is no step
@@ -451,13 +452,19 @@ class LoggedSteps(NamedTuple):
 
     def weights(self, times: Floats) -> Floats:
         """Logarithms of ``ρ_t``, ``[N, T]``, where each episode counts so many `times`."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            found = np.log(self.target) - np.log(self._followed(times))
-            return np.cumsum(found, axis=1)
+        return self.known if self.behaviour is not None else self._weights(self._followed(times))
+
+    @cached_property
+    def known(self) -> Floats:
+        """The same where `behaviour` is given."""
+        assert self.behaviour is not None
+        return self._weights(self.behaviour)
+
+    def _weights(self, followed: Floats) -> Floats:
+        with np.errstate(divide="ignore"):
+            return np.cumsum(np.log(self.target) - np.log(followed), axis=1)
 
     def _followed(self, times: Floats) -> Floats:
-        if self.behaviour is not None:
-            return self.behaviour
         is_step = self.pairs >= 0
         pairs, weight = self.pairs[is_step], np.broadcast_to(times[:, None], self.pairs.shape)[is_step]
         taken = np.bincount(pairs, weight)

@@ -84,6 +84,24 @@ def test_numbers_of_several_types_are_one_state() -> None:
     assert (found.states, found.actions) == ([0, 1, 2, 0, 1, None], [0, 0, 1, 1, 0, 0])
 
 
+def test_next_states() -> None:
+    """They tell the last state, and what no row tells; a row that says otherwise is named."""
+    model = jm.JointMDP(**WARD)
+    told = {"state": ["low", "high"], "action": ["wait", "wait"], "next_state": ["high", "end"], "ended": [0, 1]}
+    (found,) = jm.Trajectory.read(told, model)
+    assert (found.states, found.actions, found.ended) == (["low", "high", "end"], ["wait", "wait"], True)
+    (found,) = jm.Trajectory.read({**told, "state": ["low", None], "next_state": ["high", None]}, model)
+    assert found.states == ["low", "high"]
+    with pytest.raises(
+        ModelError, match="row 0: the next_state is 'low', but row 1: the state is 'high'; are they two"
+    ):
+        jm.Trajectory.read({**told, "next_state": ["low", "end"]}, model)
+    with pytest.raises(ModelError, match="row 1: the next_state is 'ned': unknown state 'ned'; did you mean 'end'"):
+        jm.Trajectory.read({**told, "next_state": ["high", "ned"]}, model)
+    last = {"state": ["low", "end"], "action": ["wait", None], "next_state": ["end", "end"]}
+    assert jm.Trajectory.read(last, model)[0].states == ["low", "end"]
+
+
 def test_flags_of_other_libraries() -> None:
     model = jm.JointMDP(**WARD)
     done = {"state": ["low", "high"], "action": ["wait", "wait"], "ended": [False, True]}

@@ -29,7 +29,7 @@ from jointmdp.model.joint_mdp import JointMDP
 UNSEEN = -1
 
 
-COLUMNS = ("episode", "state", "action", "reward", "scenario", "ended", "step")
+COLUMNS = ("episode", "state", "action", "reward", "scenario", "ended", "step", "next_state")
 BY_STEP = ("state", "action", "reward", "scenario")  # of which a row for a whole episode has one column for each step
 SEPARATORS = (",", ";", "\t")
 YES, NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
@@ -117,7 +117,8 @@ class Trajectory:
                 trajectories, whatever stands between them. Rows are in the order of time, or are sorted by the column
                 ``step``, which then has no gaps. ``ended`` is 1 or true in the last row of an episode that was over.
                 Or with a row for each episode, whose columns are ``state_0``, ``action_0``, ``reward_0``, ``state_1``
-                and so on. Empty cells were not seen. Other columns are ignored.
+                and so on. ``next_state`` may say where a step led; it must be the state of the next row. Empty cells
+                were not seen. Other columns are ignored.
             model: whose states and actions the table names, by name or number; None to take them as they are.
             ended: whether all episodes were over after their last action.
             columns: what the table calls these columns, ``{"state": "vitals", "action": "treatment"}``, or for rows of
@@ -287,12 +288,17 @@ def read_logs(
     action = _Names("action", None, None) if model is None else _Names("action", model.action_names, model.action_index)
     for episode, rows in _episodes(steps):
         states = [state(cells["state"][i], i, where) for i in rows]
+        if "next_state" in cells:
+            states = _continued(
+                states, [state(cells["next_state"][i], i, where, "next_state") for i in rows], rows, where
+            )
         actions = [action(cells["action"][i], i, where) for i in rows]
         if states[0] is None:
             raise ModelError(f"{where(rows[0], 'state')} is missing; the first one of an episode must be known")
         if None in actions[:-1]:
             raise ModelError(f"{where(rows[actions.index(None)], 'action')} is missing; only a last row has none")
         taken = rows[: len(rows) - (actions[-1] is None)]
+        states = states[: max(len(rows), len(taken) + 1)]
         reward, scenario = (_numbers(name, steps, taken) for name in ("reward", "scenario"))
         over = _is_over(steps, rows, len(taken)) or ended
         yield {
@@ -506,6 +512,23 @@ def _in_time(steps: Steps, rows: list[int]) -> list[int]:
     return found
 
 
+def _continued(states: list[Any], after: list[Any], rows: list[int], where: Where) -> list[Any]:
+    """States with those that are told as the next ones, which are the same where both are."""
+    for k, told in enumerate(after):
+        if told is None:
+            continue
+        if k + 1 == len(states):
+            states.append(told)
+        elif states[k + 1] is None:
+            states[k + 1] = told
+        elif states[k + 1] != told:
+            raise ModelError(
+                f"{where(rows[k], 'next_state')} is {_short(told)}, but {where(rows[k + 1], 'state')} is "
+                f"{_short(states[k + 1])}; are they two episodes, or is a row missing?"
+            )
+    return states
+
+
 class _Names:
     """Cells of states or actions as what the model calls them, each kind of cell looked up once."""
 
@@ -517,8 +540,8 @@ class _Names:
         self.texts |= {name: name for name in names or () if isinstance(name, str)}
         self.known: dict[tuple[type, Any], Any] = {}
 
-    def __call__(self, value: Any, row: int, where: Where) -> Any:
-        """None where the cell is empty."""
+    def __call__(self, value: Any, row: int, where: Where, column: str = "") -> Any:
+        """None where the cell is empty; `column` where it is another one than that of this kind."""
         if is_missing(value):
             return None
         if isinstance(value, np.ndarray | list):
@@ -527,28 +550,28 @@ class _Names:
         try:
             return self.known[kind]
         except (KeyError, TypeError):
-            found = self.known[kind] = self._found(value, row, where)
+            found = self.known[kind] = self._found(value, lambda: where(row, column or self.kind))
             return found
 
-    def _found(self, value: Any, row: int, where: Where) -> Any:
+    def _found(self, value: Any, where: Callable[[], str]) -> Any:
         if isinstance(value, str):
-            value = self._of_text(value, row, where)
+            value = self._of_text(value, where)
         if is_missing(value):
             return None
         if isinstance(value, np.generic):
             value = value.item()
         if isinstance(value, float):
             if not value.is_integer():
-                raise ModelError(f"{where(row, self.kind)} is {value:g}, which is no {self.kind}")
+                raise ModelError(f"{where()} is {value:g}, which is no {self.kind}")
             value = int(value)
         if self.index is not None:
             try:
                 self.index(value)
             except ModelError as error:
-                raise ModelError(f"{where(row, self.kind)} is {_short(value)}: {error}") from None
+                raise ModelError(f"{where()} is {_short(value)}: {error}") from None
         return value
 
-    def _of_text(self, text: str, row: int, where: Where) -> Any:
+    def _of_text(self, text: str, where: Callable[[], str]) -> Any:
         """A name as it is or as it prints, else a number."""
         text = text.strip()
         if text in self.texts:
@@ -558,7 +581,7 @@ class _Names:
         if not WHOLE.fullmatch(text):
             return text
         if len(text) > DIGITS:
-            raise ModelError(f"{where(row, self.kind)} is {_short(text)}, which is no name and too long a number")
+            raise ModelError(f"{where()} is {_short(text)}, which is no name and too long a number")
         return int(text.partition(".")[0])
 
 

@@ -165,10 +165,13 @@ def test_columns_that_are_not_there() -> None:
 def test_episodes_come_back_in_answers_and_errors() -> None:
     model = jm.JointMDP(**WARD)
     logs = jm.Trajectory.read(LONG, model)
-    found = jm.hindsight(model, "wait", logs, "order")
+    found = jm.hindsight(model, "wait", logs, other_policy="order", horizon=2)
     assert [row["episode"] for row in found.table()] == ["b", "a"]
     assert [row["episode"] for row in jm.best_in_hindsight(model, logs).table()] == ["b", "a"]
-    for ask in (lambda logs: jm.hindsight(model, 0, logs, "order"), lambda logs: jm.best_in_hindsight(model, logs)):
+    for ask in (
+        lambda logs: jm.hindsight(model, 0, logs, other_policy=1, horizon=2),
+        lambda logs: jm.best_in_hindsight(model, logs),
+    ):
         with pytest.raises(ModelError, match=r"episode a.* cannot happen in the model: at step 0"):
             ask(jm.Trajectory.read(changed(reward=[4.0, 7.0, 1.0, None, None]), model))
 
@@ -254,6 +257,26 @@ def test_all_estimates_are_the_value_where_every_log_is_seen_as_often_as_it_is_l
             abs(study.estimate("counterfactual").mean - truth)
             <= study.estimate("counterfactual").certified_error + 1e-14
         )
+
+
+def test_logs_of_several_lengths_and_from_a_later_step() -> None:
+    """Logs that stop where they are over say the same; and so do those that are seen from their second step on."""
+    model, short = small_model(), []
+    for each in all_logs(2):
+        end = each.states.index(3) if 3 in each.states else 2
+        short.append(jm.Trajectory(each.states[: end + 1], each.actions[:end], each.rewards[:end], ended=end < 2))
+    later = [each for each in short if len(each) == 2]
+    assert 100 < len(later) < len(short)
+    then = np.array([each.states[1] for each in later])
+    for logs, start, truth in ((short, 0, value(TARGET, 2)[:2].mean()), (later, 1, value(TARGET, 1)[then].mean())):
+        found = jm.hindsight(model, BEHAVIOUR, logs, other_policy=TARGET, start=start, horizon=2)
+        for behaviour in (None, BEHAVIOUR):
+            study = found.study(behaviour=behaviour, resamples=2)
+            for each in study.estimates[1:]:
+                if each.what != "gap":
+                    assert each.mean == pytest.approx(truth, abs=1e-12), (each.what, start)
+        total = sum(sum(row[name] for name in row if name not in ("observed", "episodes")) for row in study.outcomes())
+        assert total == pytest.approx(len(logs), abs=1e-9)
 
 
 def test_an_action_and_a_policy_in_time_have_the_same_estimates() -> None:
@@ -534,7 +557,7 @@ def test_the_spread_over_tables_is_that_of_a_beta_law() -> None:
     def ask(model: jm.JointMDP) -> Any:
         return jm.hindsight(model, 0, logs, other_policy=0, horizon=1)
 
-    law, n = stats.beta(7.5, 3.5), 1000
+    law, n = stats.beta(7.5, 3.5), 400
     free = tables.spread(lambda model: float(model.marginal_mdp().rewards[0, 0]), 0.9, draws=n, confidence=0.9)
     (row,) = free.rows
     for end, q in zip(row.interval, (0.05, 0.95), strict=True):

@@ -18,6 +18,7 @@ was paid so far carried along. Returns that differ by less than rounding could m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -35,7 +36,7 @@ from jointmdp.exact.hindsight.scenario_posteriors import ends_of, seen_paths
 from jointmdp.exact.moments.default_solver import PolicyBranch
 from jointmdp.ground import checks
 from jointmdp.ground.answers import ResultFace, aligned, upstairs
-from jointmdp.ground.arrays import Bools, Floats, Ints, counted_once, expand
+from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, counted_once, expand
 from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.ground.files import FilePath
 from jointmdp.ground.intervals import Interval
@@ -98,7 +99,9 @@ class Study(ResultFace):
         columns = np.stack([seen[:, 0], other[:, 0], gap[:, 0], ahead], axis=1)
         several = None if steps is None else steps.values
         found = bootstrap(columns, several, self.resamples, self.confidence, self.seed)
-        means, errors = columns.mean(axis=0), [*(each[:, 1].mean() for each in (seen, other, gap)), np.nan]
+        means = [math.fsum(column) / len(self) for column in columns.T]
+        errors = [math.fsum(each[:, 1]) / len(self) for each in (seen, other, gap)]
+        errors = [(1 + 8 * UNIT) * error + 2 * UNIT * abs(mean) for error, mean in zip(errors, means, strict=False)]
         remarks = ["", "on the noise of each log, given the model", "counterfactual minus observed", why_not]
         names = ["observed", "counterfactual", "gap", "model-based"]
         weighted = (np.nan, np.nan) if steps is None else steps.values(np.ones(len(self)))
@@ -107,7 +110,7 @@ class Study(ResultFace):
             rests += ", too few to trust its interval"
         names += ["weighted importance sampling", "per-decision importance sampling"]
         found += [Interval(np.nan, np.nan)] * (len(names) - len(found))
-        rows = zip(names, [*means, *weighted], found, [*errors, np.nan, np.nan], [*remarks, rests, rests], strict=True)
+        rows = zip(names, [*means, *weighted], found, [*errors, *[np.nan] * 3], [*remarks, rests, rests], strict=True)
         return tuple(Estimate(name, float(mean), ends, float(error), why) for name, mean, ends, error, why in rows)
 
     def estimate(self, what: str) -> Estimate:
@@ -299,7 +302,7 @@ class Study(ResultFace):
         lines = [f"Study({len(self):,} episodes, {self.words}; intervals are sampled: {part} of the episodes)"]
         rows = [["", "mean", "bootstrap", "certified"]]
         for each in self.estimates:
-            error = "" if np.isnan(each.certified_error) else f"± {each.certified_error:.1e}"
+            error = "" if np.isnan(each.certified_error) else f"± {each.certified_error:.0e}"
             known = [f"{each.mean:.4g}", f"{each.interval:.4g}"] if np.isfinite(each.mean) else ["-", "-"]
             rows.append([each.what, *known, error, each.remark])
         rows[0].append("")

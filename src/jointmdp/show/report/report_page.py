@@ -351,6 +351,7 @@ def write_study(study: Study, path: FilePath, title: str | None) -> Path:
     heading = f"{study.words} instead of what was done" if title is None else title
     style = _asset("page.css")
     style += "main { display: block; } html main { visibility: visible !important; } section { margin-bottom: 1rem; }"
+    style += "svg { max-width: 100%; height: auto; }"
     parts = [
         _section("What an episode gives on average", _picture(study) + _table(_estimates(study)), _meaning(study)),
         _section("Outcomes: observed, and what they would have been", *_outcomes(study)),
@@ -376,7 +377,8 @@ def _section(title: str, content: str, note: str) -> str:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    return f'<div class="scroll">{html_table([flat(row) for row in rows])}</div>' if rows else "<p>None.</p>"
+    shown = [{name: "–" if value != value else value for name, value in flat(row).items()} for row in rows]
+    return f'<div class="scroll">{html_table(shown)}</div>' if rows else "<p>None.</p>"
 
 
 def _estimates(study: Study) -> list[dict[str, Any]]:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import csv
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +36,8 @@ SEPARATORS = (",", ";", "\t")
 YES, NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 NOTHING = ("na", "nan", "none", "null", "<na>", "nat")  # what programs write for what is not there
 WHOLE = re.compile(r"-?\d+(?:\.0*)?")
+AT_ONCE = 2**14  # rows of a file
+PLAIN = {type(None), str, int}
 DIGITS = 18  # of the longest number of a state that fits in 64 bits
 SHOWN = 12  # columns that a message lists
 
@@ -270,7 +273,7 @@ class Steps(NamedTuple):
 
 def is_missing(value: Any) -> bool:
     """None, NaN, or what pandas puts in their place, which is not even equal to itself."""
-    if value is None or isinstance(value, str | tuple | np.ndarray):
+    if type(value) in PLAIN or isinstance(value, str | tuple | np.ndarray):
         return value is None
     try:
         return bool(value != value)
@@ -325,8 +328,30 @@ def _table(source: Any) -> Table:
     return Table(title, names, found, lambda i: f"row {i}")
 
 
+class _Cells(dict[str, str | None]):
+    """Cells of a CSV file without what stands around them, each text once; None where nothing is left."""
+
+    def __missing__(self, cell: str) -> str | None:
+        found = self[cell] = spelled_out(cell.strip()) or None
+        return found
+
+
+class _Numbers(dict[str, Any]):
+    """Texts that are finite numbers, each once; others as they are."""
+
+    def __missing__(self, text: str) -> Any:
+        try:
+            found = float(text)
+        except ValueError:
+            found = math.nan
+        self[text] = found if math.isfinite(found) else text
+        return self[text]
+
+
 def _file(path: FilePath) -> Table:
     """A CSV file, by columns; equal cells are kept once, since there may be millions."""
+    if not isinstance(path, str | os.PathLike):
+        raise ModelError(f"logs are a CSV file, a data frame or columns by name, not {type(path).__name__}")
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
             first = file.readline()
@@ -343,25 +368,23 @@ def _file(path: FilePath) -> Table:
                 )
             columns: list[list[Any]] = [[] for _ in names]
             lines: list[int] = []
-            known: dict[str, str | None] = {}
-            for row in reader:
-                if len(row) > len(names) and any(cell.strip() for cell in row[len(names) :]):
-                    raise ModelError(
-                        f"{path}, line {reader.line_num} has {len(row)} cells and the first line {len(names)}; is a "
-                        "comma inside a cell?"
-                    )
-                lines.append(reader.line_num)
-                row += [""] * (len(names) - len(row))
-                for column, cell in zip(columns, row, strict=False):
-                    if cell not in known:
-                        known[cell] = spelled_out(cell.strip()) or None
-                    column.append(known[cell])
+            cells, width = _Cells(), len(names)
+            while block := [(reader.line_num, row) for row in islice(reader, AT_ONCE)]:
+                for line, row in block:
+                    if len(row) > width and any(cell.strip() for cell in row[width:]):
+                        raise ModelError(
+                            f"{path}, line {line} has {len(row)} cells and the first line {width}; is a comma inside a "
+                            "cell?"
+                        )
+                    lines.append(line)
+                    row[width:] = []
+                    row += [""] * (width - len(row))
+                for column, values in zip(columns, zip(*(row for _, row in block), strict=True), strict=True):
+                    column.extend(map(cells.__getitem__, values))
     except (UnicodeDecodeError, csv.Error) as error:
         raise ModelError(f"{path} is no CSV file in UTF-8: {error}") from None
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}") from None
-    except TypeError:
-        raise ModelError(f"logs are a CSV file, a data frame or columns by name, not {type(path).__name__}") from None
     return Table(str(path), names, dict(zip(names, columns, strict=True)), lambda i: f"{path}, line {lines[i]}")
 
 
@@ -383,15 +406,20 @@ def _steps(table: Table, given: Mapping[str, Any]) -> Steps:
                 f"{', '.join(COLUMNS)}, or other names by columns={{'state': …}}"
             )
     cells = {name: _listed(table.columns[theirs[name]]) for name in COLUMNS if theirs[name] in table.names}
+    for name in {"reward", "step"} & set(cells):
+        numbers = _Numbers()
+        cells[name] = [numbers[value] if type(value) is str else value for value in cells[name]]
     count = len(next(iter(table.columns.values())))
     if is_wide:
         return _melted(table, cells, wide, theirs, count)
-    is_empty = [True] * count
-    for column in cells.values():
-        is_empty = [was and is_missing(value) for was, value in zip(is_empty, column, strict=True)]
-    if all(is_empty):
+    others = [column for name, column in cells.items() if name != "state"]
+    kept = [
+        i
+        for i, state in enumerate(cells["state"])
+        if not is_missing(state) or not all(is_missing(each[i]) for each in others)
+    ]
+    if not kept:
         raise ModelError(f"{table.title} holds no steps")
-    kept = [i for i in range(count) if not is_empty[i]]
     if len(kept) < count:
         cells = {name: [column[i] for i in kept] for name, column in cells.items()}
     return Steps(cells, lambda i, name: f"{table.row(kept[i])}: the {theirs[name]}")
@@ -471,20 +499,20 @@ def _episodes(steps: Steps) -> Iterator[tuple[Any, list[int]]]:
         kinds: dict[tuple[type, Any], Any] = {}
         texts: dict[str, Any] = {}
         for i, value in enumerate(cells["episode"]):
+            kind = type(value), value
+            if kind in kinds:
+                groups[kinds[kind]].append(i)
+                continue
             if is_missing(value):
                 raise ModelError(f"{where(i, 'episode')} is missing; which episode does the row belong to?")
-            kind = type(value), value
-            if kind not in kinds:
-                plain = int(value) if isinstance(value, float) and value.is_integer() else value
-                text = str(plain)
-                text = text.partition(".")[0] if WHOLE.fullmatch(text) else text
-                first = texts.setdefault(text, plain)
-                if type(first) is not type(plain) or first != plain:
-                    raise ModelError(
-                        f"{where(i, 'episode')} is {value!r}, and {first!r} in other rows; is it one episode?"
-                    )
-                kinds[kind] = text
-            groups.setdefault(kinds[kind], []).append(i)
+            plain = int(value) if isinstance(value, float) and value.is_integer() else value
+            text = str(plain)
+            text = text.partition(".")[0] if WHOLE.fullmatch(text) else text
+            first = texts.setdefault(text, plain)
+            if type(first) is not type(plain) or first != plain:
+                raise ModelError(f"{where(i, 'episode')} is {value!r}, and {first!r} in other rows; is it one episode?")
+            kinds[kind] = text
+            groups.setdefault(text, []).append(i)
         groups = {texts[text]: rows for text, rows in groups.items()}
     for episode, rows in groups.items():
         yield episode, _in_time(steps, rows) if "step" in cells else rows
@@ -495,11 +523,15 @@ def _in_time(steps: Steps, rows: list[int]) -> list[int]:
     cells, where = steps
     times: dict[int, float] = {}
     for i in rows:
-        time = _number("step", cells["step"][i], i, where)
-        if time is None:
-            raise ModelError(f"{where(i, 'step')} is missing; columns={{'step': None}} takes rows in the order given")
-        if time != int(time):
-            raise ModelError(f"{where(i, 'step')} is {time:g}, which is no whole number")
+        time = cells["step"][i]
+        if type(time) is not int and not (type(time) is float and time.is_integer()):
+            time = _number("step", time, i, where)
+            if time is None:
+                raise ModelError(
+                    f"{where(i, 'step')} is missing; columns={{'step': None}} takes rows in the order given"
+                )
+            if not time.is_integer():
+                raise ModelError(f"{where(i, 'step')} is {time:g}, which is no whole number")
         times[i] = time
     found = sorted(rows, key=lambda i: times[i])
     for before, after in pairwise(found):
@@ -542,15 +574,14 @@ class _Names:
 
     def __call__(self, value: Any, row: int, where: Where, column: str = "") -> Any:
         """None where the cell is empty; `column` where it is another one than that of this kind."""
-        if is_missing(value):
-            return None
         if isinstance(value, np.ndarray | list):
             value = tuple(value)
-        kind = type(value), value
         try:
-            return self.known[kind]
+            return self.known[type(value), value]
         except (KeyError, TypeError):
-            found = self.known[kind] = self._found(value, lambda: where(row, column or self.kind))
+            if is_missing(value):
+                return None
+            found = self.known[type(value), value] = self._found(value, lambda: where(row, column or self.kind))
             return found
 
     def _found(self, value: Any, where: Callable[[], str]) -> Any:
@@ -610,6 +641,9 @@ def _numbers(name: str, steps: Steps, rows: Sequence[int]) -> list[Any] | None:
     column, found = steps.cells[name], list[Any]()
     for i in rows:
         value = column[i]
+        if type(value) is float and math.isfinite(value) and name == "reward":
+            found.append(value)
+            continue
         if name == "reward" or isinstance(value, str | float):
             number = _number(name, value, i, steps.where)
             if name == "scenario" and number is not None:

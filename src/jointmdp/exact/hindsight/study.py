@@ -227,13 +227,21 @@ class Study(ResultFace):
     @cached_property
     def other_outcomes(self) -> tuple[dict[str, float], ...]:
         """How likely each outcome of the other branch is in each episode; chances up to 1e-9 count as none."""
+        labels: dict[tuple[float, int], str] = {}
         rows = []
         for law in self.laws:
+            values = np.sign(law.returns) if self.outcome is None else law.returns
+            states = (
+                law.states if self.outcome is not None and checks.takes_two(self.outcome) else np.zeros_like(law.states)
+            )
+            kept, chances = counted_once((values, states), law.chances)
             row: dict[str, float] = {}
             for value, state, chance in zip(
-                law.returns.tolist(), law.states.tolist(), law.chances.tolist(), strict=True
+                values[kept].tolist(), states[kept].tolist(), chances.tolist(), strict=True
             ):
-                label = self._label(value, state)
+                if (value, state) not in labels:
+                    labels[value, state] = self._label(value, state)
+                label = labels[value, state]
                 row[label] = row.get(label, 0.0) + chance
             rows.append({label: chance for label, chance in row.items() if chance > LEAST})
         return tuple(rows)

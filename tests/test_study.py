@@ -127,6 +127,9 @@ def changed(**columns: Any) -> dict[str, Any]:
         (changed(state=["hihg", "low", "low", "end", "end"]), "row 0: the state is 'hihg': unknown state 'hihg'; did"),
         (changed(state=["high", "low", 0.5, "end", "end"]), "row 2: the state is 0.5, which is no state"),
         (changed(state=["high", "low", None, "end", "end"]), "row 2: the state is missing; the first one"),
+        (changed(episode=["b", "a", {}, "a", "b"]), "row 2: the episode is {}, which is no name"),
+        (changed(state=["high", "low", {}, "end", "end"]), "row 2: the state is {}, which is no name"),
+        (changed(state=["high", "low", np.array(0.5), "end", "end"]), "row 2: the state is 0.5, which is no state"),
         (changed(state=["high", "low", 7, "end", "end"]), "row 2: the state is 7: unknown state 7; there are 3"),
         (changed(action=["stop", "wait", "wait", None, None]), "row 0: the action is 'stop': unknown action"),
         (changed(action=[None, "wait", "wait", None, "wait"]), "row 0: the action is missing; only a last row"),
@@ -585,6 +588,7 @@ def test_the_spread_over_tables_is_that_of_a_beta_law() -> None:
         ([jm.Trajectory([0], [])], {}, "the logs hold no actions"),
         ([jm.Trajectory([0, 1, 0], [0, 0], [1.0, None], episode="e")], {}, "reward 1 of episode e is missing"),
         ([jm.Trajectory([0, "x"], [0], [1.0])], {}, "the states of the logs are numbers, but there is 'x' as well"),
+        ([jm.Trajectory([0, 10**30], [0], [1.0])], {}, f"are numbers, but there is {10**30} as well"),
         ([jm.Trajectory([0, 1], [0], [1.0])], {"states": [0]}, "the logs have the state 1, which is not among"),
         ([jm.Trajectory([0, 1], [0], [1.0])], {"pseudo_counts": -1}, "pseudo_counts is -1; it must be finite and not"),
         (

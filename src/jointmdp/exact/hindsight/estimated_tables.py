@@ -31,6 +31,7 @@ from jointmdp.model.from_mdp import OrdinaryModel, coupled_model
 from jointmdp.model.joint_mdp import JointMDP
 
 OVER = "over"  # where an episode is whose last state was not seen
+MOST = 2**20  # states or actions whose names are numbers
 FEW = 5  # times that an action was tried, of which a repr warns
 
 
@@ -316,10 +317,10 @@ def _numbered(kind: str, values: Sequence[Any], names: Sequence[Any] | None) -> 
     if not whole:
         return {value: i for i, value in enumerate(found)}, tuple(found) or None
     rest = [value for value in found if type(value) is not int and value != OVER]
-    if rest or min(whole) < 0:
-        wrong = rest[0] if rest else min(whole)
+    rest += [value for value in whole if not 0 <= value < MOST]
+    if rest:
         raise ModelError(
-            f"the {kind}s of the logs are numbers, but there is {wrong!r} as well; name all of them: {kind}s=[…]"
+            f"the {kind}s of the logs are numbers, but there is {rest[0]!r} as well; name all of them: {kind}s=[…]"
         )
     numbers = range(max(whole) + 1)
     if OVER in found:

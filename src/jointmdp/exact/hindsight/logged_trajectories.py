@@ -12,7 +12,7 @@ import csv
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -500,6 +500,8 @@ def _episodes(steps: Steps) -> Iterator[tuple[Any, list[int]]]:
         texts: dict[str, Any] = {}
         for i, value in enumerate(cells["episode"]):
             kind = type(value), value
+            if not isinstance(value, Hashable):
+                raise ModelError(f"{where(i, 'episode')} is {_short(value)}, which is no name")
             if kind in kinds:
                 groups[kinds[kind]].append(i)
                 continue
@@ -575,12 +577,14 @@ class _Names:
     def __call__(self, value: Any, row: int, where: Where, column: str = "") -> Any:
         """None where the cell is empty; `column` where it is another one than that of this kind."""
         if isinstance(value, np.ndarray | list):
-            value = tuple(value)
+            value = checks.as_fixed(value)
         try:
             return self.known[type(value), value]
         except (KeyError, TypeError):
             if is_missing(value):
                 return None
+            if not isinstance(value, Hashable):
+                raise ModelError(f"{where(row, column or self.kind)} is {_short(value)}, which is no name") from None
             found = self.known[type(value), value] = self._found(value, lambda: where(row, column or self.kind))
             return found
 

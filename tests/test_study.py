@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+from test_hindsight import Enumeration, drawn, random_model, random_policy
 
 import jointmdp as jm
 from jointmdp.ground.errors import ModelError
@@ -351,6 +352,31 @@ def test_outcomes_by_enumeration_of_both_branches() -> None:
         table = study.table()
         assert study.undecided() == [row for row in table if 1e-9 < row["flips"] < 1 - 1e-9 or row["is_open"]]
         assert [row["gap"] for row in study.gains()] == sorted((row["gap"] for row in table), reverse=True)
+
+
+@pytest.mark.parametrize("sharing", ["time", "state", "none"])
+def test_the_law_of_each_log_by_enumeration(sharing: str) -> None:
+    """Every sequence of scenarios that agrees with a log: what the other branch gets is the gap and what was seen."""
+    for seed in range(3):
+        model = random_model(seed, sharing)
+        policy, rng = random_policy(model, seed), np.random.default_rng(seed)
+        logs = [drawn(model, policy, 3, rng) for _ in range(3)]
+        blank = [jm.Trajectory([*each.states[:2], None, each.states[3]], each.actions, each.rewards) for each in logs]
+        for other in (1, random_policy(model, seed + 9)):
+            how = {"action": 1} if isinstance(other, int) else {"other_policy": other}
+            laws = jm.hindsight(model, policy, [*logs, *blank], horizon=3, **how).study().laws
+            for each, law in zip([*logs, *blank], laws, strict=True):
+                truth = Enumeration(model, policy, each, other, 3)
+                paid = sum(0.9**t * reward for t, reward in enumerate(each.rewards))
+                wanted: Counter[float] = Counter()
+                for gap, weight in truth.law.items():
+                    wanted[round(gap + paid, 9)] += weight / truth.total
+                found: Counter[float] = Counter()
+                for value, chance in zip(law.returns, law.chances, strict=True):
+                    found[round(float(value), 9)] += chance
+                assert set(found) <= set(wanted)
+                for key, chance in wanted.items():
+                    assert found[key] == pytest.approx(chance, abs=1e-12)
 
 
 @pytest.mark.parametrize("coupling", ["tables", "gumbel-max"])

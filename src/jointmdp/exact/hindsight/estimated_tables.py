@@ -27,7 +27,7 @@ from jointmdp.ground.intervals import Interval
 from jointmdp.ground.progress import Meter
 from jointmdp.model.action_laws import laws_from_entries
 from jointmdp.model.couplings import MAX_ENTRIES, Coupling
-from jointmdp.model.from_mdp import OrdinaryModel, coupled_model
+from jointmdp.model.from_mdp import OrdinaryModel, coupled_model, place_of
 from jointmdp.model.joint_mdp import JointMDP
 
 OVER = "over"  # where an episode is whose last state was not seen
@@ -121,7 +121,11 @@ class EstimatedTables(ResultFace):
             discount, coupling, sharing, max_entries: as in `jointmdp.from_mdp`.
             draw: the seed of a draw; None for the means.
         """
-        return self._model(self._chances(draw), discount, coupling, sharing, max_entries)
+        o = self.outcomes
+        laws = laws_from_entries(o.owner, self._chances(draw), o.rewards, o.successors, self.available, place_of)
+        found = OrdinaryModel(laws, self.available, self.state_names, self.action_names)
+        is_common = checks.as_sharing(sharing) == "time"
+        return coupled_model(found, coupling, is_common, checks.as_count("max_entries", max_entries), discount, sharing)
 
     def _chances(self, draw: int | None) -> Floats:
         o = self.outcomes
@@ -135,15 +139,6 @@ class EstimatedTables(ResultFace):
         np.maximum.at(top, o.owner, logs)
         weight = np.exp(logs - top[o.owner])
         return np.asarray(weight / summed(o.owner, weight, self.available.size)[o.owner])
-
-    def _model(  # many parameters: tables, and those of a joint MDP
-        self, chances: Floats, discount: float, coupling: Coupling, sharing: Sharing, max_entries: int
-    ) -> JointMDP:
-        o = self.outcomes
-        laws = laws_from_entries(o.owner, chances, o.rewards, o.successors, self.available, _place)
-        found = OrdinaryModel(laws, self.available, self.state_names, self.action_names)
-        is_common = checks.as_sharing(sharing) == "time"
-        return coupled_model(found, coupling, is_common, checks.as_count("max_entries", max_entries), discount, sharing)
 
     def spread(
         self,
@@ -217,10 +212,6 @@ def _numbers(found: Any) -> dict[str, float]:
     if isinstance(found, dict):
         return {str(name): checks.as_number(str(name), value) for name, value in found.items()}
     return {"answer": checks.as_number("what ask gives", found)}
-
-
-def _place(state: int, action: int) -> str:
-    return checks.place((state, action), "state", "action")
 
 
 def estimate_tables(

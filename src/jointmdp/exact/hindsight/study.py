@@ -19,7 +19,7 @@ was paid so far carried along. Returns that differ by less than rounding could m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -228,12 +228,11 @@ class Study(ResultFace):
     def other_outcomes(self) -> tuple[dict[str, float], ...]:
         """How likely each outcome of the other branch is in each episode; chances up to 1e-9 count as none."""
         labels: dict[tuple[float, int], str] = {}
+        is_placed = self.outcome is not None and checks.takes_two(self.outcome)
         rows = []
         for law in self.laws:
             values = np.sign(law.returns) if self.outcome is None else law.returns
-            states = (
-                law.states if self.outcome is not None and checks.takes_two(self.outcome) else np.zeros_like(law.states)
-            )
+            states = law.states if is_placed else np.zeros_like(law.states)
             kept, chances = counted_once((values, states), law.chances)
             row: dict[str, float] = {}
             for value, state, chance in zip(
@@ -506,14 +505,6 @@ class LoggedSteps:
         return float(rho.sum() ** 2 / (rho**2).sum())
 
 
-def resampled(count: int, resamples: int, seed: int) -> Iterator[Ints]:
-    """Numbers of episodes drawn with replacement, some resamples at once, ``[B, N]``."""
-    rng = np.random.default_rng(seed)
-    block = max(DRAWN_AT_ONCE // count, 1)
-    for first in range(0, resamples, block):
-        yield rng.integers(0, count, (min(block, resamples - first), count))
-
-
 def bootstrap(  # many parameters: two kinds of statistics, and how they are resampled
     columns: Floats,
     several: Callable[[Floats], tuple[float, ...]] | None,
@@ -522,8 +513,10 @@ def bootstrap(  # many parameters: two kinds of statistics, and how they are res
     seed: int,
 ) -> list[Interval]:
     """Percentile intervals over episodes: of means of columns ``[N, K]``, then of what `several` makes of counts."""
-    drawn = []
-    for places in resampled(len(columns), resamples, seed):
+    rng, drawn = np.random.default_rng(seed), []
+    block = max(DRAWN_AT_ONCE // len(columns), 1)
+    for first in range(0, resamples, block):
+        places = rng.integers(0, len(columns), (min(block, resamples - first), len(columns)))
         means = np.stack([column[places].mean(axis=1) for column in columns.T], axis=1)
         if several is not None:
             more = [several(np.bincount(row, minlength=len(columns)).astype(float)) for row in places]

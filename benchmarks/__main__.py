@@ -19,6 +19,7 @@ MODULES = {
     "limits": "law_limits",
     "pairs": "pair_simulation",
     "hindsight": "hindsight",
+    "study": "sepsis_study",
     "simulators": "simulators",
     "comparing": "comparing",
     "audits": "audits",

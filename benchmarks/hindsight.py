@@ -58,14 +58,20 @@ def sampled(model: jm.JointMDP, other: np.ndarray, seen: jm.Trajectory, rng: np.
     return gaps
 
 
-def logged_ordinary(
-    kernels: list[sp.csr_array], rewards: list[sp.csr_array], policy: np.ndarray, over: np.ndarray, count: int
+def logged_ordinary(  # many parameters: the model, the policy, and how often
+    kernels: list[sp.csr_array],
+    rewards: list[sp.csr_array],
+    policy: np.ndarray,
+    over: np.ndarray,
+    count: int,
+    start: np.ndarray | None = None,
+    seed: int = 0,
 ) -> list[jm.Trajectory]:
-    """Trajectories of a policy in an ordinary MDP, up to an end or to `STEPS`."""
-    rng, found = np.random.default_rng(0), []
-    starts = np.flatnonzero(~over)
+    """Trajectories of a policy in an ordinary MDP, up to an end or to `STEPS`; `start` is the law of first states."""
+    rng, found = np.random.default_rng(seed), []
+    law = ~over / np.sum(~over) if start is None else start
     for _ in range(count):
-        states, actions, paid = [int(rng.choice(starts))], [], []
+        states, actions, paid = [int(rng.choice(len(over), p=law))], [], []
         while len(actions) < STEPS and not over[states[-1]]:
             s, a = states[-1], int(rng.choice(len(kernels), p=policy[states[-1]]))
             part = slice(kernels[a].indptr[s], kernels[a].indptr[s + 1])

@@ -29,6 +29,7 @@ DOORS = {
     ("show.plots.result_plots", "review"),
     ("show.report.comparison_page", "write_comparison"),
     ("show.report.report_page", "write_solution"),
+    ("show.report.report_page", "write_study"),
     ("simulation.montecarlo.best_action", "best_of"),
     ("simulation.montecarlo.simulate", "simulate"),
 }

@@ -1,3 +1,4 @@
+from .exact.hindsight.estimated_tables import estimate_tables as estimate_tables
 from .model.built_in_models import anticorrelated_rewards as anticorrelated_rewards
 from .model.built_in_models import coupled_reward_chain as coupled_reward_chain
 from .model.built_in_models import inventory as inventory

@@ -7,6 +7,7 @@ from .show.plots.result_plots import correlations as correlations
 from .show.plots.result_plots import gap_law as gap_law
 from .show.plots.result_plots import hindsight_path as hindsight_path
 from .show.plots.result_plots import hindsight_starts as hindsight_starts
+from .show.plots.result_plots import hindsight_study as hindsight_study
 from .show.plots.result_plots import learning_curve as learning_curve
 from .show.plots.result_plots import means as means
 from .show.plots.result_plots import predicted_against_simulated as predicted_against_simulated

@@ -64,6 +64,16 @@ def by_state(policy: Mapping[Any, Any], state: Any) -> Any:
     raise ModelError(f"the dictionary has no such state{guess}; give an action for each state that it reaches")
 
 
+def takes_two(function: Callable[..., Any]) -> bool:
+    """Whether a function must be given two things."""
+    try:
+        known = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a function that does not say what it takes
+        return False
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(each.kind in positional and each.default is inspect.Parameter.empty for each in known) == 2
+
+
 def as_floats(name: str, values: ArrayLike, shape_words: str, *ndims: int) -> Floats:
     """`values` as a new float64 array with as many axes as one of `ndims`."""
     try:

@@ -69,7 +69,9 @@ def dense_model(transitions: ArrayLike, rewards: ArrayLike, available: ArrayLike
     is_entry = (kernel != 0) & exists[:, :, None]
     states, actions, targets = np.nonzero(is_entry)
     owners = states * num_actions + actions
-    return OrdinaryModel(laws_from_entries(owners, kernel[is_entry], gains[is_entry], targets, exists, _place), exists)
+    return OrdinaryModel(
+        laws_from_entries(owners, kernel[is_entry], gains[is_entry], targets, exists, place_of), exists
+    )
 
 
 def _check_axes(kernel: Floats) -> None:
@@ -131,7 +133,7 @@ def sparse_model(matrices: Sequence[Any], rewards: Any, available: ArrayLike | N
             (rows[kept] * num_actions + a, kernel.data[kept], gain[kept], kernel.indices[kept].astype(np.int64))
         )
     owners, chances, gained, targets = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return OrdinaryModel(laws_from_entries(owners, chances, gained, targets, exists, _place), exists)
+    return OrdinaryModel(laws_from_entries(owners, chances, gained, targets, exists, place_of), exists)
 
 
 def _copied(matrix: Any) -> sp.csr_matrix:
@@ -235,12 +237,12 @@ def _model_of_rows(
         np.array(gains, dtype=np.float64),
         np.array(targets, dtype=np.int64),
         exists,
-        lambda s, a: _place(states[s], actions[a]),
+        lambda s, a: place_of(states[s], actions[a]),
     )
     return OrdinaryModel(laws, exists, state_names, action_names)
 
 
-def _place(state: Any, action: Any) -> str:
+def place_of(state: Any, action: Any) -> str:
     return checks.place((state, action), "state", "action")
 
 
@@ -287,10 +289,10 @@ def from_mdp(  # many parameters: the parts of a model, and how to couple them
     """
     found = ordinary_model(transitions, rewards, available, state_names, action_names)
     common = checks.as_sharing(sharing) == "time" if common_grid is None else common_grid
-    return _coupled(found, coupling, common, checks.as_count("max_entries", max_entries), discount, sharing)
+    return coupled_model(found, coupling, common, checks.as_count("max_entries", max_entries), discount, sharing)
 
 
-def _coupled(  # many parameters: the parts of a model, and how to couple them
+def coupled_model(  # many parameters: the parts of a model, and how to couple them
     found: OrdinaryModel, coupling: Coupling, common: bool, max_entries: int, discount: float, sharing: Sharing
 ) -> JointMDP:
     """The tables, or of Gumbel-max the laws."""
@@ -332,7 +334,7 @@ def from_gymnasium(
         action_names = known
     found = _model_of_rows(rows, num_actions, state_names, action_names, range(len(rows)), range(num_actions))
     is_drawn = coupling == "gumbel-max" or isinstance(coupling, GumbelMax)  # draws serve one state best by itself
-    return _coupled(found, coupling, not is_drawn or sharing == "time", MAX_ENTRIES, discount, sharing)
+    return coupled_model(found, coupling, not is_drawn or sharing == "time", MAX_ENTRIES, discount, sharing)
 
 
 def _table_rows(table: Any) -> Rows:

@@ -1,6 +1,5 @@
 """Policies as ``[S, A]`` arrays of action probabilities, and those that depend on time as ``[T, S, A]``."""
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -81,12 +80,7 @@ def depends_on_time(policy: Any) -> bool:
             return not isinstance(policy, str | Mapping) and np.ndim(policy) == 3
         except (TypeError, ValueError):  # rows of several lengths
             return False
-    try:
-        known = inspect.signature(policy).parameters.values()
-    except (TypeError, ValueError):  # a function that does not say what it takes
-        return False
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(each.kind in positional and each.default is inspect.Parameter.empty for each in known) == 2
+    return checks.takes_two(policy)
 
 
 def as_timed_policy(model: ModelTables, policy: Any, steps: int, then: Floats) -> Floats:

@@ -186,7 +186,7 @@ def backward(model: JointMDP, paths: SeenPaths, steps: Walk, ends: list[PairEnds
         if t == last:
             gaps, returns = KnownReturns.zeros(ends[0].order, size), KnownReturns.zeros(2, total)
         else:
-            of_gaps, of_returns = _moves(paths, steps, t)
+            of_gaps, of_returns = moves_at(paths, steps, t)
             gaps = backed_up(of_gaps, size, gaps, model.discount, sums[t])
             returns = backed_up(of_returns, total, returns, model.discount, sums[t])
         # What follows the last step of a trajectory; most often one solution serves all.
@@ -202,7 +202,7 @@ def backward(model: JointMDP, paths: SeenPaths, steps: Walk, ends: list[PairEnds
     return gaps, returns
 
 
-def _moves(paths: SeenPaths, steps: Walk, t: int) -> tuple[Moves, Moves]:
+def moves_at(paths: SeenPaths, steps: Walk, t: int) -> tuple[Moves, Moves]:
     """Of the gaps, which are 0 where both branches are one; and of the returns of the other branch and the seen one."""
     moves, own, gain, loss = steps.moves[t], steps.seen[t], steps.moves[t].gain, steps.moves[t].loss
     size, after = len(steps.nodes[t].place), len(steps.nodes[t + 1].place)

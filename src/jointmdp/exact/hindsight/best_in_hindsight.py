@@ -309,7 +309,7 @@ def best_in_hindsight(
     found = []
     with Meter("best in hindsight") as meter:
         for n, each in enumerate(given):
-            with named_trajectory(n, len(given)):
+            with named_trajectory(n, len(given), each.episode):
                 seen = seen_steps(model, each, over)
                 steps = len(seen.actions)
                 if not steps:
@@ -319,8 +319,9 @@ def best_in_hindsight(
                     laws[span] = laws_after(after, chosen, span)
                 plan = BestPlan(model, seen.actions, changes, over)
                 branch = replace(after, plan=plan, kept=plan.columns - 1)
-                name = "the trajectory" if len(given) == 1 else "it"
-                question = Question(model, seen, seen, branch, words, tolerance, laws[span], 0, n, ahead, name)
+                name = "the trajectory" if len(given) == 1 and each.episode is None else "it"
+                how = branch, words, tolerance, laws[span], 0, n, ahead, name, each.episode
+                question = Question(model, seen, seen, *how)
                 end = nothing_follows(2) if span == steps else ends.after(seen, span)
                 plan.find(question.paths, branch, end)
                 (answer,) = answered([question], [end])

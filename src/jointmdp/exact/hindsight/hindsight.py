@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack, overload
 
 import numpy as np
@@ -18,6 +19,7 @@ from jointmdp.exact.hindsight.logged_trajectories import (
     UNSEEN,
     SeenSteps,
     Trajectory,
+    called,
     given_trajectories,
     named_trajectory,
     seen_steps,
@@ -25,8 +27,9 @@ from jointmdp.exact.hindsight.logged_trajectories import (
 )
 from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk, all_cells, walk
 from jointmdp.exact.hindsight.pairs_ahead import PairsAhead
-from jointmdp.exact.hindsight.plans import as_changes, but_plan, timed_plan, told
+from jointmdp.exact.hindsight.plans import TimedPlan, as_changes, but_plan, told
 from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, SeenPaths, ends_of, seen_paths
+from jointmdp.exact.hindsight.study import Study, studied
 from jointmdp.exact.law.gap_law import Laws
 from jointmdp.exact.law.pair_graph import NOTHING, GapBranches, Opening, OpeningMoves
 from jointmdp.exact.solution.evaluate import MAX_ORDER
@@ -36,6 +39,7 @@ from jointmdp.ground import checks
 from jointmdp.ground.answers import ResultFace
 from jointmdp.ground.arrays import UNIT, Floats, Ints, summed
 from jointmdp.ground.errors import ModelError, NotKnownError
+from jointmdp.ground.files import FilePath
 from jointmdp.ground.intervals import Interval
 from jointmdp.ground.progress import Meter
 from jointmdp.model.gumbel_laws import relative_error
@@ -67,6 +71,8 @@ class Question:
     ahead: PairsAhead | None = None
     """What follows the log where no table holds it."""
     name: str = "the trajectory"
+    episode: Any = None
+    """What the trajectory is called."""
 
     @property
     def left(self) -> int | None:
@@ -365,6 +371,36 @@ class Hindsights(ResultFace, Sequence[Hindsight]):
         """Variance of each gap, ``[N]``."""
         return np.array([each.gap.variance for each in self.results])
 
+    def study(
+        self,
+        *,
+        behaviour: Any = None,
+        outcome: Callable[..., Any] | None = None,
+        confidence: float = 0.95,
+        resamples: int = 1000,
+        seed: int = 0,
+    ) -> Study:
+        """What the other policy is worth by these logs, by every estimate there is, and which episodes it changes.
+
+        Args:
+            behaviour: the policy that the logs followed, for importance sampling; None: what they did in each state, as
+                often as they did it, counted again in every resample.
+            outcome: a function of the return, or of the return and the last state by name, that says what came of an
+                episode; None for the sign of the return.
+            confidence: of the intervals, which are sampled: percentiles of the bootstrap over episodes.
+            resamples: how many.
+            seed: of the resamples.
+        """
+        return studied(self.results, behaviour, outcome, confidence, resamples, seed)
+
+    def figure(self) -> Figure:
+        """That of the `study`."""
+        return self.study().figure()
+
+    def report(self, path: FilePath = "study.html", *, title: str | None = None) -> Path:
+        """Write that of the `study`: one HTML file that needs nothing else."""
+        return self.study().report(path, title=title)
+
     def __repr__(self) -> str:
         errors = np.array([each.gap.mean_error for each in self.results])
         mean = np.where(np.abs(self.mean) <= errors, 0.0, self.mean)
@@ -374,10 +410,11 @@ class Hindsights(ResultFace, Sequence[Hindsight]):
         )
 
     def table(self) -> list[dict[str, Any]]:
-        """One row a trajectory."""
+        """One row a trajectory; episodes by what they are called, where they are."""
         return [
             {
                 "trajectory": each.question.number,
+                **({} if each.question.episode is None else {"episode": each.question.episode}),
                 "start": each.start,
                 "steps": each.num_steps,
                 "state": each.gap.state,
@@ -483,7 +520,7 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
     timed: dict[tuple[int, int], OtherBranch] = {}
     questions = []
     for n, each in enumerate(given):
-        with named_trajectory(n, len(given)):
+        with named_trajectory(n, len(given), each.episode):
             whole = seen_steps(model, each, over)
             if start != 0:  # what came before the branches part must be possible, too
                 seen_paths(model, [whole], reward_tolerance)
@@ -501,10 +538,10 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
                     steps = t + len(known.actions)
                     if (t, steps) not in timed:
                         rows = as_timed_policy(model, other_policy, steps, chosen)
-                        timed[t, steps] = replace(branch, plan=timed_plan(rows[t:]))
+                        timed[t, steps] = replace(branch, plan=TimedPlan(rows[t:]))
                     branch = timed[t, steps]
-                name = "the trajectory" if len(given) == 1 else f"trajectory {n}"
-                parts = (branch, words, reward_tolerance, laws[span], t, n, ahead, name)
+                name = called(n, len(given), each.episode)
+                parts = (branch, words, reward_tolerance, laws[span], t, n, ahead, name, each.episode)
                 questions.append(Question(model, seen, known, *parts))
     if not questions:
         raise ModelError(f"{words} was not available at any step of the trajectory")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,13 +15,13 @@ from jointmdp.ground.errors import ModelError
 from jointmdp.model.joint_mdp import JointMDP
 
 
-def timed_plan(rows: Floats) -> Plan:
-    """A policy ``[T, S, A]``."""
+class TimedPlan(NamedTuple):
+    """A policy that depends on time."""
 
-    def plan(t: int, place: Ints, state: Ints, kept: Ints) -> tuple[Floats, Ints]:
-        return rows[t, state], kept
+    rows: Floats  # [T, S, A]
 
-    return plan
+    def __call__(self, t: int, place: Ints, state: Ints, kept: Ints) -> tuple[Floats, Ints]:
+        return self.rows[t, state], kept
 
 
 def as_logged(model: JointMDP, logged: Ints, over: Bools) -> Ints:

@@ -88,6 +88,25 @@ def hindsight_starts(found: Any, ax: Axes | None = None) -> Axes:
     return ax
 
 
+@in_our_style
+def hindsight_study(study: Any, ax: Axes | None = None) -> Axes:
+    """What an episode gives on average, by each estimate, with its interval over episodes; sampled.
+
+    `study`: of ``jointmdp.hindsight(…).study()``, many logs.
+    """
+    rows = [each for each in study.estimates if np.isfinite(each.mean) and each.what != "gap"]
+    ax = axes_or_own(ax, 5.6, 0.42 * len(rows) + 1.3)
+    places = np.arange(len(rows))[::-1]
+    means, ends = np.array([each.mean for each in rows]), np.array([tuple(each.interval) for each in rows])
+    around = np.nan_to_num(np.abs(ends.T - means))
+    ax.errorbar(means, places, xerr=around, **style.points(0))
+    ax.set_yticks(places, [each.what for each in rows])
+    ax.set(xlabel=f"mean return; {study.confidence:.0%} of resamples of {len(study):,} episodes")
+    ax.set_ylim(-0.6, len(rows) - 0.4)
+    ax.set_title(f"{study.words} instead of what was done", loc="left")
+    return ax
+
+
 MOST_CURVES = 7
 CURVES = {
     "squared": "squared TD error",

@@ -7,9 +7,11 @@ curves few points, on the safe side where they bound something.
 from __future__ import annotations
 
 import html
+import importlib.util
+import io
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import resources
 from itertools import combinations
@@ -18,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from jointmdp.exact.hindsight.study import Study
 from jointmdp.exact.law.pair_graph import GapQuery
 from jointmdp.exact.moments.default_solver import solve, solve_horizon
 from jointmdp.exact.moments.pair_solver import Solve
@@ -25,7 +28,7 @@ from jointmdp.exact.moments.stored_moments import GapEstimate, PairMoments, Same
 from jointmdp.exact.solution.gap import Gap
 from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground import checks
-from jointmdp.ground.answers import words
+from jointmdp.ground.answers import flat, html_table, words
 from jointmdp.ground.arrays import Floats, float64
 from jointmdp.ground.checks import SHARING_WORDS, SHARINGS
 from jointmdp.ground.errors import ModelError, NotKnownError
@@ -102,6 +105,7 @@ TOLERANCE = 0.01  # of the probabilities of signs
 FIRST = 4  # gaps whose laws are computed together at first; then twice as many, while time allows
 MOST = 1_000  # gaps with a law on one page
 FEW_ACTIONS = 5  # up to which every two are compared; beyond, each with the policy's
+SHOWN_EPISODES = 100  # of a list
 SHOWN_STEPS, SHOWN_STATES = 16, 12  # parts of a variance
 ARROWS = {"up": "↑", "down": "↓", "left": "←", "right": "→", "u": "↑", "d": "↓", "l": "←", "r": "→"}
 
@@ -338,3 +342,91 @@ def _all_gaps(solution: Solution) -> dict[str, Floats]:
                 gap = gap_of(s, a, b)
                 found[kind][:, s, i] = gap.mean, gap.variance
     return found
+
+
+# -- a study of logs --------------------------------------------------------------------------------------------------
+
+
+def write_study(study: Study, path: FilePath, title: str | None) -> Path:
+    """Write the page, whole or not at all."""
+    heading = f"{study.words} instead of what was done" if title is None else title
+    style = _asset("page.css")
+    style += "main { display: block; } html main { visibility: visible !important; } section { margin-bottom: 1rem; }"
+    style += "svg { max-width: 100%; height: auto; }"
+    parts = [
+        _section("What an episode gives on average", _picture(study) + _table(_estimates(study)), _meaning(study)),
+        _section("Outcomes: observed, and what they would have been", *_outcomes(study)),
+        _section("Episodes that gain most", _table(study.gains()[:SHOWN_EPISODES]), _note(study, "the most first")),
+        _section(
+            "Episodes that lose most", _table(study.gains()[::-1][:SHOWN_EPISODES]), _note(study, "the most first")
+        ),
+    ]
+    page = (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{html.escape(heading)}</title><style>{style}</style></head>"
+        f'<body><header><h1>{html.escape(heading)}</h1><p class="lead">{len(study):,} logged episodes; '
+        f"{html.escape(str(study.answers[0].question.model))}</p></header>"
+        f"<main>{''.join(parts)}</main><footer>jointmdp {__version__}</footer></body></html>\n"
+    )
+    write_text(path, page)
+    return Path(path)
+
+
+def _section(title: str, content: str, note: str) -> str:
+    return f'<section><h2>{html.escape(title)}</h2>{content}<p class="note">{html.escape(note)}</p></section>'
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    shown = [{name: "–" if value != value else value for name, value in flat(row).items()} for row in rows]
+    return f'<div class="scroll">{html_table(shown)}</div>' if rows else "<p>None.</p>"
+
+
+def _estimates(study: Study) -> list[dict[str, Any]]:
+    return [
+        {
+            "estimate": each.what,
+            "mean": each.mean,
+            "sampled from": each.interval.lower,
+            "to": each.interval.upper,
+            "certified ±": each.certified_error,
+            "remark": each.remark,
+        }
+        for each in study.estimates
+    ]
+
+
+def _meaning(study: Study) -> str:
+    return (
+        f"Intervals are sampled: {study.confidence:.0%} of {study.resamples:,} resamples of the episodes (seed "
+        f"{study.seed}), percentiles of the bootstrap. The certified error is that of the mean over these very "
+        "episodes, for the tables, the coupling and the sharing of this model, which are assumed."
+    )
+
+
+def _outcomes(study: Study) -> tuple[str, str]:
+    try:
+        rows = study.outcomes()
+    except NotKnownError as error:
+        return "", str(error)
+    flips, undecided = study.flips(), study.undecided()
+    sure = sum(row["flips"] > 1 - 1e-9 for row in flips)
+    sentence = (
+        f"Rows: what was observed. Columns: how many of these episodes would have had which outcome, on average. In "
+        f"{sure:,} episodes the outcome surely flips, given the model; in {len(undecided):,} the log leaves it open."
+    )
+    lists = f"<h3>Whose outcome may be another one</h3>{_table(flips[:SHOWN_EPISODES])}"
+    return _table(rows) + lists, sentence
+
+
+def _note(study: Study, order: str) -> str:
+    return f"{min(SHOWN_EPISODES, len(study)):,} of {len(study):,} episodes, {order}; to_csv writes all."
+
+
+def _picture(study: Study) -> str:
+    """The figure, where there is something to draw it with."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return ""
+    drawn = io.StringIO()
+    study.figure().savefig(drawn, format="svg", metadata={"Date": None})
+    return re.sub(r"^.*?(?=<svg)", "", drawn.getvalue(), flags=re.DOTALL)

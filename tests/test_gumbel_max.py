@@ -15,7 +15,7 @@ from test_equal_outcomes import exact_pair
 
 import jointmdp as jm
 from jointmdp.ground import archives
-from jointmdp.model.gumbel_laws import laws_given, relative_error
+from jointmdp.model.couplings import laws_given, relative_error
 from jointmdp.model.gumbel_max import GumbelModel
 
 Listed = dict[str, dict[str, list[tuple[float, str, float]]]]  # by state and action: probability, successor, reward

@@ -27,7 +27,7 @@ DOORS = {
     ("plots", "plot"),
     ("show.plots.result_plots", "comparison"),
     ("show.plots.result_plots", "review"),
-    ("show.report.comparison_page", "write_comparison"),
+    ("show.report.report_page", "write_comparison"),
     ("show.report.report_page", "write_solution"),
     ("show.report.report_page", "write_study"),
     ("simulation.montecarlo.best_action", "best_of"),

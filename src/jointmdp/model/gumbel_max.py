@@ -1,8 +1,8 @@
 """A model whose actions share Gumbel noise: the laws of its actions, and tables when something asks for them.
 
-Two branches are a pair, so hindsight asks for laws of pairs and nothing else (`gumbel_laws`). Whatever asks for the
+Two branches are a pair, so hindsight asks for laws of pairs and nothing else (`couplings`). Whatever asks for the
 joint law of more actions, or for scenarios, gets tables when it first asks. Under ``sharing="state"`` those of a state
-with two actions are exact, all others are drawn (`couplings`).
+with two actions are exact, all others are drawn.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from jointmdp.ground import checks
 from jointmdp.ground.arrays import Floats, Ints, expand
 from jointmdp.ground.checks import Sharing
 from jointmdp.model.action_laws import ActionLaws, numbered_laws
-from jointmdp.model.couplings import GumbelMax, coupled_tables
-from jointmdp.model.gumbel_laws import laws_given, relative_error
+from jointmdp.model.couplings import GumbelMax, coupled_tables, laws_given, relative_error
 from jointmdp.model.joint_mdp import JointMDP, MarginalMDP
 from jointmdp.model.tables import as_available
 

@@ -1,5 +1,6 @@
 """Policies as ``[S, A]`` arrays of action probabilities, and those that depend on time as ``[T, S, A]``."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -337,7 +337,7 @@ class Comparison(SavedFace):
 
     def report(self, path: FilePath = "report.html", *, title: str | None = None) -> Path:
         """Write one HTML file that needs nothing else: pick two alternatives, and see what their difference is like."""
-        write = upstairs("show.report.comparison_page", "write_comparison")
+        write = upstairs("show.report.report_page", "write_comparison")
         written: Path = write(self, path, self.title if title is None else title)
         return written
 

@@ -42,7 +42,7 @@ from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.ground.files import FilePath
 from jointmdp.ground.intervals import Interval
 from jointmdp.ground.progress import Meter
-from jointmdp.model.gumbel_laws import relative_error
+from jointmdp.model.couplings import relative_error
 from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy, as_timed_policy, depends_on_time

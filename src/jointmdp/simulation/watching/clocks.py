@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from jointmdp.ground.watchdog import WAITING
-from jointmdp.simulation.watching.twins import Disguise, Twins
+from jointmdp.simulation.watching.patched_functions import Disguise, Twins
 
 PATIENT_READS = 1_000  # of one question, before the clock moves on
 DAY = 90_061.0  # seconds by which a clock is moved on: a day, an hour, a minute and a second

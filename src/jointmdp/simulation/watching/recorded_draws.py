@@ -32,7 +32,7 @@ from numpy.random.bit_generator import ISpawnableSeedSequence
 from jointmdp.simulation.simulators.fingerprints import safe_fingerprint
 from jointmdp.simulation.simulators.generators import COMPILED, compiled_states, put_state, state_of
 from jointmdp.simulation.simulators.noise import AS_IT_WAS, POLICY, START, Noise, Redraw, digest, family, watcher
-from jointmdp.simulation.watching.twins import Disguise, Twins
+from jointmdp.simulation.watching.patched_functions import Disguise, Twins
 
 _SILENT = ("bit_generator", "getstate", "setstate", "get_state", "set_state", "VERSION")
 _SHUFFLES = ("permutation", "permuted", "shuffle", "choice")  # which give rows that they were handed

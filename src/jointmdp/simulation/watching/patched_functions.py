@@ -1,4 +1,4 @@
-"""Twins: what stands in for functions and classes wherever modules hold them, for as long as anybody watches.
+"""What stands in for functions and classes wherever modules hold them, for as long as anybody watches: twins.
 
 A twin does what the plain one does for everybody but the thread (to be exact, the context) that watches, so that nobody
 else notices. What was replaced is put back when the last watcher leaves, however that ends.

@@ -44,7 +44,8 @@ error falls like ``1/√draws``; the marginals are exact:
    order, or refused where it is more than `MOST_MISSING`.
 
 *The law of a pair under Gumbel-max.* Every outcome i has an exponential noise ``E_i`` that all actions share, and an
-action with the law p gets ``argmin_i E_i/p_i``. Of two actions with laws p and q, the first of which got k, the second gets j with probability
+action with the law p gets ``argmin_i E_i/p_i``. Of two actions with laws p and q, the first of which got k, the second
+gets j with probability
 
     P(j|k) = q_j ∫ dr / F(r)²  for r from ρ_j to ρ_k (0 if empty),   P(k|k) = 1/F(ρ_k),
     F(r) = Σ_i max(p_i, q_i r),   ρ_i = p_i/q_i (infinite where q_i = 0).

@@ -13,7 +13,7 @@ import itertools
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from contextlib import suppress
 from types import CodeType
@@ -38,6 +38,8 @@ from jointmdp.simulation.simulators.table_simulator import TableSimulator
 from jointmdp.simulation.watching.clocks import DAY, stopped_clock
 from jointmdp.simulation.watching.hidden_state import faithful_copy, opened_files
 from jointmdp.simulation.watching.other_processes import (
+    ForkedRun,
+    Needed,
     Rows,
     checks_made,
     first_difference,
@@ -70,6 +72,7 @@ UNMET = 2**31  # replications from here on are trials: nobody samples so many
 FEW = 20  # replications from which on it is odd that none differs from another
 RECORDED, MORE_SECONDS = 48, 0.25  # replications whose streams are looked at, more than those run again where quick
 PATIENCE = 5.0  # times as long as here, that another process may take
+PATIENCE_OF_WALKS = 1.0  # seconds beyond what a replication took
 LEAST_PAIRED = 50  # replications that tell whether pairing saves anything
 OTHER_HASHES, MOST_SECONDS = "1", 30.0  # of a new process, and how long one waits for it
 UNTOUCHED = 4  # actions that are asked in one state, and draws of noise with which that is looked at
@@ -77,7 +80,8 @@ STARTS = 6  # that are held against each other
 WALK = 20  # steps that are looked at, to see whether noise moves anything
 GLOBAL = "the generator of the whole program"
 CAUSES = {
-    "start": "a start must depend on its seed alone, not on a generator of its own, the clock or earlier episodes",
+    "start": "a start must depend on its seed alone, not on a generator of its own, the clock or earlier episodes, and "
+    "no step may change what it returned",
     "policy": (
         "a policy must choose the same again: a stochastic predict takes deterministic=True, or make it "
         "f(observation, rng) and draw from that rng"
@@ -96,6 +100,15 @@ RUN_CAUSE = (
     "all its randomness must come from its seed, as in rng = np.random.default_rng(seed); look for numpy.random or "
     "random, a generator without a seed, the clock, or something kept between calls"
 )
+
+
+def _first_differ(one: list[Floats], other: list[Floats]) -> bool:
+    return not are_close(one[0], other[0])
+
+
+def _paid_otherwise(one: Rows | None, other: Rows | None) -> bool:
+    places = set(one or ()) & set(other or ())
+    return any(not are_close(one[place].reward, other[place].reward) for place in places)  # type: ignore[index]
 
 
 class NoiseChecks:
@@ -119,9 +132,11 @@ class NoiseChecks:
         """Run the first replications forwards and backwards, and one of them in a worker, where there are any."""
         # What is kept by seed tells nothing where an earlier call has met the seed already.
         first = UNMET + RECORDED * next(checks_made)
-        copy = (
-            forked(self.found.simulator, lambda: self._rows(count, first, is_backwards=True)) if self._is_run else None
-        )
+        simulator: Any = self.found.simulator
+        walks = self._walks(next(checks_made))
+        ask = (lambda: self._rows(count, first, is_backwards=True)) if self._is_run else (lambda: walks(True))
+        begun = time.monotonic()
+        copy = forked(simulator, ask) if self._is_run or self._is_stepped else None
         there = [self._record(i, is_backwards=False) for i in range(count)]
         codes: set[CodeType] = set()
         with stopped_clock() as clock, watched_calls(codes):
@@ -140,7 +155,13 @@ class NoiseChecks:
             for i, (row, other) in enumerate(zip(rows, rows if others is None else others, strict=False)):
                 if are_close(row, other):
                     continue
-                again = forked(self.found.simulator, lambda: self._rows(count, first))
+                now = self._rows(count, first)
+                if not are_close(rows[0], now[0]):
+                    raise ModelError(
+                        f"{self.name} gave something else when trial 0 was run again: something is kept from run to "
+                        "run, or drawn from a generator without a seed, in runs that are rare"
+                    )
+                again = forked(simulator, lambda: self._rows(count, first))
                 if again is not None and not are_close(rows[0], (again.result(PATIENCE) or rows)[0]):
                     raise ModelError(f"{self.name} depends on the process: a copy of this one gives {PROCESS_CAUSE}")
                 j = next(j for j in range(len(row)) if not are_close(row[j], other[j]))
@@ -153,21 +174,16 @@ class NoiseChecks:
                     f"after those behind it. Look for something kept from run to run, a cache that leaves out the "
                     f"decision{named}"
                 )
-            differ = lambda one, other: not are_close(one[0], other[0])  # noqa: E731
             seconds = max(1.0, PATIENCE * (time.monotonic() - begun))
-            memory = needed(self.found.simulator, lambda: self._rows(1, first), differ, seconds, codes)
-            if others is not None and memory.not_tried:
-                names = ", ".join(memory.not_tried[:3])
-                self._warn(f"There was no time to see whether what earlier calls have left in {names} matters.")
-            if memory.where:
-                raise ModelError(
-                    f"{memory.where} holds what earlier calls have left there, and without it {self.name} gives "
-                    "another result for the same seed: a cache must know all that its entries depend on, the seed too"
-                )
+            memory = needed(simulator, lambda: self._rows(1, first), _first_differ, seconds, codes)
+            if others is not None:
+                self._judge(memory)
         elif self.found.sharing != "none":
             self._check_first_steps(count)
             self._check_starts()
         self._check_untouched()
+        if copy is not None and not self._is_run:
+            self._check_walks(copy, walks, PATIENCE_OF_WALKS + time.monotonic() - begun, codes)
         self._begin_elsewhere(codes)
         self.is_alive = count > 1 and there[0][0].difference(there[1][0]) is not None
         # A function of a seed may well seed a global generator with it: that it gave the same again is all that counts.
@@ -187,6 +203,48 @@ class NoiseChecks:
                     f"replication 0 of {self.name} returned {here[0].tolist()} here and {away[0].tolist()} in a "
                     "worker: something differs between processes, such as the hash of a text or the order of a set"
                 )
+
+    @property
+    def _is_stepped(self) -> bool:
+        """Whether it is somebody's own simulator whose actions are known."""
+        simulator: Any = self.found.simulator
+        is_own = isinstance(self.found.sampler, QuerySampler) and not isinstance(simulator, TableSimulator)
+        return is_own and simulator is not None and simulator.action_names is not None
+
+    def _walks(self, check: int) -> Callable[..., Rows]:
+        simulator: Any = self.found.simulator
+        return lambda is_backwards=False: walked(
+            simulator, 0, check, range(len(simulator.action_names)), is_backwards=is_backwards
+        )
+
+    def _check_walks(
+        self, before: ForkedRun, walks: Callable[..., Rows], seconds: float, codes: Collection[CodeType]
+    ) -> None:
+        """Whether short walks pay the same after what has been run since, and without what that has left behind."""
+        simulator: Any = self.found.simulator
+        then, pair = before.result(seconds), [forked(simulator, walks) for _ in range(2)]
+        now = [None if run is None else run.result(seconds) for run in pair]
+        if then is None or None in now:
+            return
+        if _paid_otherwise(now[0], now[1]):
+            raise ModelError(f"{self.name} depends on the process: a copy of this one gives {PROCESS_CAUSE}")
+        if _paid_otherwise(now[0], then):
+            raise ModelError(
+                f"what earlier steps of {self.name} leave behind shows in later ones under the same noise: something "
+                "is kept outside of the state, in the environment, its class, a cache or a generator"
+            )
+        self._judge(needed(simulator, walks, _paid_otherwise, seconds, codes))
+
+    def _judge(self, memory: Needed) -> None:
+        """Refuse what depends on a memory."""
+        if memory.not_tried:
+            names = ", ".join(memory.not_tried[:3])
+            self._warn(f"There was no time to see whether what earlier calls have left in {names} matters.")
+        if memory.where:
+            raise ModelError(
+                f"{memory.where} holds what earlier calls have left there, and without it {self.name} gives another "
+                "result under the same noise: a cache must know all that its entries depend on, the seed too"
+            )
 
     def _begin_elsewhere(self, codes: set[CodeType]) -> None:
         """Walk in a new process, where the code that runs could mean something else there; `finish` has a look."""
@@ -276,7 +334,7 @@ class NoiseChecks:
                         simulator.query(state, [action], noise)
                     runs.append(RecordedRun(label, f"replication {i}", log, "the first step"))
         for found in judged(runs):
-            if found.fault in (UNSHARED, OUT_OF_STEP):
+            if found.fault in (UNSHARED, OUT_OF_STEP, FIXED):
                 self._warn(f"{found.fault}: {found.text}: {found.cause}.")
 
     def _check_untouched(self) -> None:
@@ -331,14 +389,16 @@ class NoiseChecks:
             self._record(index, is_backwards=False)
         return log
 
+    def _on_day(self, index: int, days: float, *, is_backwards: bool) -> Record:
+        with stopped_clock() as clock:
+            clock.ahead = days * DAY - time.time() % DAY  # the same time of the day, whatever a second is read to
+            return self._record(index, is_backwards=is_backwards)[0]
+
     def _is_clock(self, index: int) -> bool:
-        """Whether two runs of a replication agree as soon as the clock stands still."""
-        pair = []
-        for is_backwards in (False, True):
-            with stopped_clock() as clock:
-                clock.ahead = DAY - time.time() % DAY  # the same time for both, whatever a second is read to
-                pair.append(self._record(index, is_backwards=is_backwards)[0])
-        return pair[0].difference(pair[1]) is None
+        """Whether two runs of a replication agree on one day, and another two on another day, and these do not."""
+        days = [[self._on_day(index, day, is_backwards=turn) for turn in (False, True)] for day in (1.0, 2.3, 1.0)]
+        settled = all(one.difference(other) is None for one, other in (*days, (days[0][0], days[2][0])))
+        return settled and days[0][0].difference(days[1][0]) is not None
 
     def _differs(self, index: int, one: Record, event: Event, moved: dict[str, str]) -> None:
         """Say what a difference between two runs of one replication means."""
@@ -438,10 +498,10 @@ class NoiseChecks:
             if pairing.doubt:
                 what = "Do they draw from the same streams, for the same purpose? See jointmdp.audit."
                 self._warn(f"{PAIRS_NOTHING}: {pairing.doubt}. {what}")
-            elif not self._is_followed and not all(pair.is_much for pair in pairing.pairs):
+            elif not self._is_followed:
                 self._warn(
-                    f"What {self.name} draws cannot be followed (dice of its own, an engine in another language), and "
-                    f"that the decisions share it is not shown either: {pairing.text}."
+                    f"What {self.name} draws cannot be followed (dice of its own, an engine in another language): that "
+                    f"the decisions share it, draw by draw, is not shown. What pairing tells: {pairing.text}."
                 )
         return self.warnings
 

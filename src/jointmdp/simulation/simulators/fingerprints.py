@@ -42,6 +42,7 @@ OTHER_LIBRARIES = {
     "sklearn",
     "networkx",
 }
+MOST_STREAMS = 64  # in a container of them
 DEEP = 16  # links that a search for generators follows
 MOST_OBJECTS = 20_000  # a walk that has entered this many is in the middle of data
 
@@ -91,7 +92,8 @@ def held(value: Any) -> Iterator[tuple[Link, Any]]:
     elif isinstance(value, types.FunctionType | types.GeneratorType):
         yield from _variables(value)
         for module, name, part in named_globals(value) if isinstance(value, types.FunctionType) else ():
-            if is_generator(part) or (isinstance(part, types.FunctionType | type) and is_own(part.__module__)):
+            is_code = isinstance(part, types.FunctionType | type) and is_own(part.__module__)
+            if is_generator(part) or is_code or _keeps_generator(part):
                 yield Link("named", f"{name} of the module {module}"), part
     elif isinstance(value, types.BuiltinMethodType):
         yield Link("closure", "__self__"), value.__self__
@@ -109,6 +111,17 @@ def held(value: Any) -> Iterator[tuple[Link, Any]]:
         return
     yield from ((Link("attribute", name), part) for name, part in attributes(value).items())
     yield Link("named", type(value).__name__), type(value)
+
+
+def _keeps_generator(value: Any) -> bool:
+    """Whether a generator lies in a small container or in an attribute: a table of streams, a space that is sampled."""
+    if isinstance(value, (*CLOSED, type)) or str(type(value).__module__).split(".")[0] == "jointmdp":
+        return False
+    if isinstance(value, dict | list | tuple):
+        parts = list(value.values() if isinstance(value, dict) else value) if len(value) <= MOST_STREAMS else []
+    else:
+        parts = list(attributes(value).values())
+    return any(is_generator(part) for part in parts)
 
 
 def plain_function(part: Any) -> Any:

@@ -176,7 +176,10 @@ def walked(  # many parameters: a walk, its place, and how long it is
             for i in range(len(actions))[::turn]:
                 ask(number, 0, i, simulator.start(noise), actions[i], noise)
         return found
-    for number in range(WALKS)[::turn]:
+    begun = time.monotonic()
+    for number in (*range(WALKS)[::turn], *range(WALKS, seeds)):
+        if number >= WALKS and time.monotonic() - begun > MORE_SECONDS:
+            break
         state = simulator.start(Noise("audit", seed, "process", check, number))
         for t in range(STEPS):
             if simulator.is_over(state):

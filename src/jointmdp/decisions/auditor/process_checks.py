@@ -134,7 +134,7 @@ class OtherProcesses:
     def close(self) -> None:
         """Nobody asks any more."""
         if self._fork is not None:
-            self._fork.result(0.0)
+            self._fork.close()
 
     def check(self, probe: Probe, states: Sequence[ProbeState]) -> Check:
         """Compare with the walks of this process."""

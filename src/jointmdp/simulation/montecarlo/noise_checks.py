@@ -15,7 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from types import CodeType
 from typing import Any
 
@@ -75,6 +75,7 @@ PATIENCE = 5.0  # times as long as here, that another process may take
 PATIENCE_OF_WALKS = 1.0  # seconds beyond what a replication took
 LEAST_PAIRED = 50  # replications that tell whether pairing saves anything
 OTHER_HASHES, MOST_SECONDS = "1", 30.0  # of a new process, and how long one waits for it
+SAME = 1 - 1e-9  # a correlation that leaves nothing to be shown
 UNTOUCHED = 4  # actions that are asked in one state, and draws of noise with which that is looked at
 STARTS = 6  # that are held against each other
 WALK = 20  # steps that are looked at, to see whether noise moves anything
@@ -125,7 +126,7 @@ class NoiseChecks:
         self._count = CHECKED if size >= MANY else 1
         self._steps = min(RECORDED, max(self._count, size // 8))  # first steps, a small part of the work
         if self._replay is not None:
-            with kept_globals():
+            with ExitStack() as self._ended, kept_globals():
                 self._repeat(self._count, executor)
 
     def _repeat(self, count: int, executor: Executor | None) -> None:
@@ -137,6 +138,8 @@ class NoiseChecks:
         ask = (lambda: self._rows(count, first, is_backwards=True)) if self._is_run else (lambda: walks(True))
         begun = time.monotonic()
         copy = forked(simulator, ask) if self._is_run or self._is_stepped else None
+        if copy is not None:
+            self._ended.callback(copy.close)
         there = [self._record(i, is_backwards=False) for i in range(count)]
         codes: set[CodeType] = set()
         with stopped_clock() as clock, watched_calls(codes):
@@ -498,7 +501,7 @@ class NoiseChecks:
             if pairing.doubt:
                 what = "Do they draw from the same streams, for the same purpose? See jointmdp.audit."
                 self._warn(f"{PAIRS_NOTHING}: {pairing.doubt}. {what}")
-            elif not self._is_followed:
+            elif not self._is_followed and any(pair.correlation < SAME for pair in pairing.pairs):
                 self._warn(
                     f"What {self.name} draws cannot be followed (dice of its own, an engine in another language): that "
                     f"the decisions share it, draw by draw, is not shown. What pairing tells: {pairing.text}."

@@ -74,6 +74,10 @@ class ForkedRun:
         there.close()
 
     def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nobody asks any more."""
         if getattr(self, "_pid", 0):
             self.result(0.0)
 

@@ -25,6 +25,7 @@ from typing import Literal, NamedTuple
 from jointmdp.ground.watchdog import LIBRARY_FOLDERS
 from jointmdp.simulation.simulators.generators import COMPILED
 from jointmdp.simulation.watching.hidden_state import OpenedFile
+from jointmdp.simulation.watching.patched_functions import Path, place_text, position
 from jointmdp.simulation.watching.recorded_draws import (
     NOISE,
     OF_PROGRAM,
@@ -32,10 +33,7 @@ from jointmdp.simulation.watching.recorded_draws import (
     UNSEEN,
     Draw,
     DrawLog,
-    Path,
     Stream,
-    place_text,
-    position,
 )
 
 _NO_WAY_ON = {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_ABSOLUTE"}
@@ -400,28 +398,41 @@ def _reordered(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
     """Children of one seed, which have no names but their order, that go to other sources for another decision."""
     told: set[str] = set()
     for group in _grouped(runs, "replication"):
-        first: dict[Path, tuple[RecordedRun, list[int], dict[str | None, Hashable]]] = {}
+        first: dict[Path, tuple[RecordedRun, list[Stream]]] = {}
         for run in group:
             made: dict[Path, list[Stream]] = {}
             for stream in _seeded(run):
                 if stream.is_child:
                     made.setdefault(stream.path, []).append(stream)
             for path, streams in made.items():
-                order = [streams.index(each) for each in sorted(streams, key=lambda s: s.began)]
-                uses: dict[str | None, Hashable] = {
-                    each.seed: frozenset((d.method, d.arguments) for d in each.draws) for each in streams
-                }
-                one, known, used = first.setdefault(path, (run, order, uses))
-                place = place_text(path)
-                is_moved = uses != used and uses.keys() == used.keys()
-                is_moved = is_moved and Counter(uses.values()) == Counter(used.values())
-                if (is_moved or (len(known) == len(order) and known != order)) and place not in told:
+                one, known = first.setdefault(path, (run, streams))
+                place, how = place_text(path), _handed_out_otherwise(known, streams)
+                if how and place not in told:
                     told.add(place)
-                    how = "for other sources" if is_moved else "in another order"
                     words = f"the children of a seed that are made at {place} are drawn from {how}"
                     text = f"{words} for {run.decision} than for {one.decision} ({run.where})"
                     cause = "a child has no name but its place in the order: make the children in one order for all"
                     yield _fault(UNSHARED, text, "warn", cause)
+
+
+def _handed_out_otherwise(known: Sequence[Stream], streams: Sequence[Stream]) -> str:
+    """How the children of a seed are seen to go to other sources than before; empty where they are not.
+
+    The order in which they are first drawn from tells only where all draw alike: if each draws what it drew before,
+    and not what the others did whose turn it takes, it is the turns that have changed.
+    """
+    used, uses = (
+        {each.seed: frozenset((draw.method, draw.arguments) for draw in each.draws) for each in both}
+        for both in (known, streams)
+    )
+    if uses != used and uses.keys() == used.keys() and Counter(uses.values()) == Counter(used.values()):
+        return "for other sources"
+    turns = [sorted(range(len(both)), key=lambda i: both[i].began) for both in (known, streams)]
+    threads = set().union(*(each.threads for each in (*known, *streams)))
+    if len(turns[0]) != len(turns[1]) or turns[0] == turns[1] or len(threads) > 1:
+        return ""
+    before, now = ([uses.get(both[i].seed) for i in turn] for both, turn in zip((known, streams), turns, strict=True))
+    return "" if uses == used and before != now else "in another order"
 
 
 def _counterparts(x: Sites, y: Sites) -> Iterator[tuple[Path, Path]]:
@@ -470,6 +481,8 @@ def twice(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
     told: set[Hashable] = set()
     for run in runs:
         made: dict[Hashable, Stream] = {}
+        named = [stream for stream in _seeded(run) if stream.kind != NOISE and stream.kind not in UNSEEN]
+        passed = {draw.standing: stream for stream in reversed(named) for draw in stream.draws}
         for stream in _seeded(run):
             back = None if stream.group in told else _set_back(stream)
             if back is not None:
@@ -481,6 +494,8 @@ def twice(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
             # Where it begins is what counts: NumPy makes the same of seed and of [seed, 0].
             begins = stream.draws[0].standing if stream.draws else None
             first = made.setdefault(begins or (SAME_NUMBERS.get(stream.kind, stream.kind), stream.seed), stream)
+            if first is stream:  # or a copy of one that went on from there
+                first = passed.get(begins, stream)
             key = place_text(first.path), place_text(stream.path)
             if key in told or first is stream or not (first.draws and stream.draws):
                 continue
@@ -504,7 +519,7 @@ def _set_back(stream: Stream) -> Draw | None:
         if draw.standing in seen and before.standing != draw.standing:
             return draw
         seen.add(before.standing)
-    return stream.draws[-1] if stream.is_set_back else None
+    return stream.set_back
 
 
 def early(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import pickle
 import random
 import threading
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import jointmdp as jm
+from jointmdp.simulation.simulators.function_simulator import RunSimulator
 from jointmdp.simulation.watching.recorded_draws import DrawLog, recorded
 from jointmdp.simulation.watching.stream_checks import FIXED, TWICE, UNSHARED, RecordedRun, judged
 
@@ -177,6 +179,33 @@ def test_what_is_wrong_with_the_streams_is_named(run: Run, fault: str) -> None:
 @pytest.mark.parametrize("run", [only_kept, handed_on, in_turns, in_threads])
 def test_healthy_streams_are_not_blamed(run: Run) -> None:
     assert not faults(run)
+
+
+def by_value(make: Any, level: int, seed: int) -> float:
+    """It is handed the function that makes generators."""
+    return level * float(make(seed).normal(4))
+
+
+def by_default(level: int, seed: int, make: Any = rng_of) -> float:
+    return by_value(make, level, seed)
+
+
+def by_closure(make: Any) -> Run:
+    def run(level: int, seed: int) -> float:
+        return by_value(make, level, seed)
+
+    return run
+
+
+@pytest.mark.parametrize("run", [functools.partial(by_value, rng_of), by_default, by_closure(rng_of)])
+def test_what_makes_generators_is_followed_where_it_is_handed_over_by_value(run: Run) -> None:
+    simulator, found = RunSimulator(run, [1, 2]), list[list[str]]()
+    for i in range(2):
+        with recorded() as log:
+            simulator.query(False, [0], jm.Noise("run", i))
+        found.append([stream.kind for stream in log.drawn])
+    assert found == [["default_rng"]] * 2
+    assert simulator.query(False, [0], jm.Noise("run", 1))[0].reward == run(1, jm.Noise("run", 1).seed)
 
 
 def test_a_comparison_says_that_a_generator_is_set_back() -> None:

@@ -13,8 +13,8 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, lru_cache
-from types import CodeType
+from functools import cache, lru_cache, partial
+from types import CellType, CodeType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -107,6 +107,29 @@ class Disguise(type):
 
     def __subclasscheck__(cls, kind: type) -> bool:
         return issubclass(kind, cls.__mro__[1]) if "is_twin" in vars(cls) else super().__subclasscheck__(kind)
+
+
+def with_twins(run: Any, twins: Mapping[int, Any]) -> Any:
+    """A partial, or a function with defaults and a closure, that holds twins in place of what they stand in for."""
+
+    def other(value: Any) -> Any:
+        return twins.get(id(value), value)
+
+    def holds_any(cell: CellType) -> bool:
+        return cell != CellType() and id(cell.cell_contents) in twins  # one that is not filled yet holds nothing
+
+    if type(run) is partial:
+        named = {name: other(value) for name, value in run.keywords.items()}
+        return partial(with_twins(run.func, twins), *map(other, run.args), **named)
+    if not isinstance(run, FunctionType):
+        return run
+    defaults, named, cells = run.__defaults__ or (), run.__kwdefaults__ or {}, run.__closure__ or ()
+    if not any(id(value) in twins for value in (*defaults, *named.values())) and not any(map(holds_any, cells)):
+        return run
+    closure = tuple(CellType(other(cell.cell_contents)) if holds_any(cell) else cell for cell in cells)
+    found = FunctionType(run.__code__, run.__globals__, run.__name__, tuple(map(other, defaults)), closure)
+    found.__kwdefaults__ = {name: other(value) for name, value in named.items()}
+    return found
 
 
 # -- where in the program --------------------------------------------------------------------------------------------

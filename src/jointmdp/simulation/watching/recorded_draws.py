@@ -39,6 +39,7 @@ from jointmdp.simulation.watching.patched_functions import (
     path_here,
     place_text,
     position,
+    with_twins,
 )
 
 _SILENT = ("bit_generator", "getstate", "setstate", "get_state", "set_state", "VERSION")
@@ -232,6 +233,10 @@ class DrawLog:
         if salt := self.salt(found):
             key = digest(key + salt)
         return recording(made(key), found)
+
+    def function(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """With twins for what it was handed by value, beside what modules hold."""
+        return with_twins(run, {id(plain): twin for plain, twin in _pairs()})
 
     def used(self, noise: Noise, source: str) -> None:
         """Streams are all that is written down."""
@@ -641,6 +646,10 @@ class Sources:
     def stream(self, noise: Noise, words: str, key: bytes, made: Callable[[bytes], Any]) -> Any:
         """The generator itself."""
         return made(key)
+
+    def function(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """The function itself."""
+        return run
 
     def used(self, noise: Noise, source: str) -> None:
         """A source of a noise; what starts and policies draw are sources of their own."""

@@ -10,13 +10,14 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 import jointmdp as jm
 from jointmdp.simulation.simulators.function_simulator import RunSimulator
 from jointmdp.simulation.watching.recorded_draws import DrawLog, recorded
-from jointmdp.simulation.watching.stream_checks import FIXED, TWICE, UNSHARED, RecordedRun, judged
+from jointmdp.simulation.watching.stream_checks import FIXED, OUT_OF_STEP, TWICE, UNSHARED, RecordedRun, judged
 
 rng_of = np.random.default_rng
 Run = Callable[[int, int], float]
@@ -164,19 +165,70 @@ def handed_out(level: int, seed: int) -> float:
     return sum(weight * float(children[i].normal()) for i, weight in enumerate((9.0, 3.0, 1.0)))
 
 
+# -- keys of JAX -----------------------------------------------------------------------------------------------------
+
+
+def repaired(speed: int, keys: list[Any]) -> float:
+    """Repairs whose number depends on the decision, from the last of the keys' chains."""
+
+    def roll(chain: int) -> float:
+        keys[chain], own = jax.random.split(keys[chain])
+        return float(jax.random.uniform(own))
+
+    wait = total = 0.0
+    for _ in range(6):
+        wait = max(0.0, wait + 2 * roll(0) / speed - 0.5)
+        if wait > 0.4:
+            wait *= 0.5 if roll(-1) < 0.5 else 1
+        total += wait
+    return total
+
+
+def one_chain(speed: int, seed: int) -> float:
+    return repaired(speed, [jax.random.key(seed)])
+
+
+def two_chains(speed: int, seed: int) -> float:
+    return repaired(speed, list(jax.random.split(jax.random.key(seed))))
+
+
+def in_one_go(speed: int, seed: int) -> float:
+    return float(jax.random.exponential(jax.random.key(seed), (3,)).sum()) / speed
+
+
+def one_way_each(speed: int, seed: int) -> float:
+    """Decisions that use the same keys in arms of their own."""
+    one, other = jax.random.split(jax.random.key(seed))
+    if speed == 1:
+        return float(jax.random.uniform(one) - jax.random.uniform(other))
+    return float(jax.random.uniform(one) - 2 * jax.random.uniform(other))
+
+
+@jax.jit
+def rolled(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    key, own = jax.random.split(key)
+    return key, jax.random.uniform(own)
+
+
+def compiled_chain(speed: int, seed: int) -> float:
+    key, first = rolled(jax.random.PRNGKey(seed))
+    return float(first if speed == 1 else rolled(key)[1]) - speed
+
+
 @pytest.mark.parametrize(
     ("run", "fault"),
     [
         *((run, TWICE) for run in (state_set_back, legacy_set_back, python_set_back, pickled_copy, copied_later)),
         *((from_a_file(kind), FIXED) for kind in KEPT),
         (handed_out, UNSHARED),
+        (one_chain, OUT_OF_STEP),
     ],
 )
 def test_what_is_wrong_with_the_streams_is_named(run: Run, fault: str) -> None:
     assert faults(run) == {fault}
 
 
-@pytest.mark.parametrize("run", [only_kept, handed_on, in_turns, in_threads])
+@pytest.mark.parametrize("run", [only_kept, handed_on, in_turns, in_threads, two_chains, in_one_go, one_way_each])
 def test_healthy_streams_are_not_blamed(run: Run) -> None:
     assert not faults(run)
 
@@ -206,6 +258,13 @@ def test_what_makes_generators_is_followed_where_it_is_handed_over_by_value(run:
         found.append([stream.kind for stream in log.drawn])
     assert found == [["default_rng"]] * 2
     assert simulator.query(False, [0], jm.Noise("run", 1))[0].reward == run(1, jm.Noise("run", 1).seed)
+
+
+def test_keys_that_only_compiled_code_uses_are_not_followed() -> None:
+    report = jm.audit(compiled_chain, decisions=[1, 2], seconds=2)
+    assert not report.failures
+    assert not report.is_ok
+    assert "a key of jax.random.PRNGKey, which only compiled code uses" in report["noise"].message
 
 
 def test_a_comparison_says_that_a_generator_is_set_back() -> None:

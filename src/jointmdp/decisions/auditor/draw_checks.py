@@ -32,6 +32,7 @@ from jointmdp.simulation.watching.stream_checks import (
     files_handed_on,
     judged,
     unseeded,
+    unseen_keys,
 )
 
 OUTSIDE = "let each step draw from np_random, which is given new noise, or name the generator in streams="
@@ -117,12 +118,17 @@ def _judged_steps(
             return skipped("noise", f"the noise is taken as {words}: what is drawn from it is not counted")
         taken = "" if ways == {"seed"} else f" as {words}"
         return skipped("noise", f"the noise is taken{taken}, and no generator of a known kind was seen: {NOT_FOLLOWED}")
+    if all(stream.kind in UNSEEN for stream in counted) and (kinds := unseen_keys([step.run.log for step in steps])):
+        words = f"the noise is taken as a key of {kinds}, which only compiled code uses: {NOT_FOLLOWED}"
+        return skipped("noise", words)
     more = f" and {len(streams) - MOST_TOLD} more" if len(streams) > MOST_TOLD else ""
     text = f"all draws are in step (streams: {', '.join(streams[:MOST_TOLD])}{more})"
     if eaten := sorted({stream.title for stream in counted if stream.is_eaten}):
         text += f"; compiled code draws from {' and '.join(eaten)}, and leaves it in one place whatever the action"
     if unseen := sorted({stream.kind for stream in counted if stream.kind in UNSEEN and stream.seed is not None}):
         text += f"; what is drawn from {' and '.join(unseen)} is not counted, its seeds are the same"
+    if any(step.run.log.keys for step in steps):
+        text += "; keys of JAX are used for the same purposes, as far as Python sees them"
     return Check("noise", "pass", text)
 
 

@@ -50,7 +50,7 @@ from jointmdp.simulation.watching.other_processes import (
     watched_calls,
 )
 from jointmdp.simulation.watching.probe import WHO, Event, Record, are_close
-from jointmdp.simulation.watching.recorded_draws import NOISE, DrawLog, recorded, split, twins_installed
+from jointmdp.simulation.watching.recorded_draws import NOISE, UNSEEN, DrawLog, recorded, split, twins_installed
 from jointmdp.simulation.watching.stream_checks import (
     COINCIDE,
     FIXED,
@@ -62,6 +62,7 @@ from jointmdp.simulation.watching.stream_checks import (
     fixed_at_start,
     judged,
     made_otherwise,
+    unseen_keys,
 )
 
 CHECKED = 2  # replications that are run again, one where fewer than `MANY` are to be sampled
@@ -235,7 +236,9 @@ class NoiseChecks:
 
         with recorded(DrawLog(is_thorough=True)), opened_files() as files:
             rows = self._rows(count, first, on_event=noting)
-            self._is_followed = any(run.log.drawn for run in runs)
+            drawn = [stream for run in runs for stream in run.log.drawn]
+            is_unseen = all(s.kind in UNSEEN for s in drawn) and unseen_keys([run.log for run in runs])
+            self._is_followed = bool(drawn) and not is_unseen
             has_seeds = any(s.seed is not None and s.kind != NOISE for run in runs for s in run.log.drawn)
             seed = Noise("folded").seed % 2**31
             for apart in (0, *FOLDS) if has_seeds and count > 1 else ():

@@ -10,6 +10,7 @@ made at one place are a group, which `redrawn` gives other numbers while all oth
 from __future__ import annotations
 
 import ast
+import inspect
 import linecache
 import os
 import random
@@ -29,7 +30,7 @@ import numpy.random._pickle as numpy_pickle
 from numpy.random.bit_generator import ISpawnableSeedSequence
 
 from jointmdp.simulation.simulators.fingerprints import safe_fingerprint
-from jointmdp.simulation.simulators.generators import COMPILED, compiled_states, put_state, standing, state_of
+from jointmdp.simulation.simulators.generators import COMPILED, compiled_states, place_of, put_state, standing, state_of
 from jointmdp.simulation.simulators.noise import AS_IT_WAS, POLICY, START, Noise, Redraw, digest, family, watcher
 from jointmdp.simulation.watching.patched_functions import (
     PACKAGE,
@@ -165,6 +166,8 @@ class DrawLog:
     """Generators of the whole program, by what seeds them."""
     states: dict[tuple[str, int], Stream] = field(default_factory=dict)
     """Of these, where somebody has kept where they stood, to put them back there."""
+    keys: list[Draw] = field(default_factory=list)  # what those of JAX were used for, as far as Python sees
+    roots: dict[int, str] = field(default_factory=dict)  # those made from a seed and never seen used, and by what
     begun: int = 0
     """Streams that were drawn from."""
     thread: int = field(default_factory=threading.get_ident)
@@ -282,7 +285,7 @@ def _recording(base: Any, kind: str) -> Any:
             base.__init__(self, *args, **settings)
             self.stream = getattr(given, "stream", None)
             if sys._getframe(2).f_code.co_filename == _UNPICKLED and not _is_ours():
-                self.stream = log.made(type(given).__name__, _place_of(given))
+                self.stream = log.made(type(given).__name__, place_of(given))
         else:
             both = [each for each in (*args, *settings.values()) if each is not None]
             stream = log.made(kind, both if len(both) > 1 else given)
@@ -332,7 +335,7 @@ def _recording(base: Any, kind: str) -> Any:
         base.setstate(self, state)
         stream = getattr(self, "stream", None)
         if _present.get() is not None and stream is not None and stream.seed is None and not stream.draws:
-            stream.seed = _place_of(self)
+            stream.seed = place_of(self)
             stream.follow(self)
 
     own = {
@@ -407,11 +410,6 @@ def _is_ours() -> bool:
     return not path or path[0].co_filename.startswith(PACKAGE)
 
 
-def _place_of(rng: Any) -> str:
-    """Where a generator stands, as a short name of a seed that nobody knows."""
-    return f"state {digest(standing(rng)).hex()[:8]}"
-
-
 def unrecorded(call: Callable[..., Any], *args: Any, **settings: Any) -> Any:
     """A call whose own generators and entropy are not recorded."""
     token = _present.set(None)
@@ -476,22 +474,31 @@ def _seeding(kind: str, plain: Callable[..., Any]) -> Callable[..., Any]:
             log.leave(kind)
             log.program[kind] = log.made(kind, given)
             args, settings = _salted(log, log.program[kind], args, settings)
-        return plain(*args, **settings)
+        found = plain(*args, **settings)
+        if log is not None and not is_ours and kind in UNSEEN and found is not None:
+            with suppress(Exception):  # while a program is traced
+                log.roots[hash(standing(found))] = kind
+        return found
 
     return seed
 
 
-def _folding(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """A key into which a number is folded is made from both; in a function that is compiled nobody sees them."""
+def _keyed(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that is given a key; in one that is compiled nobody sees its keys."""
 
-    def fold_in(key: Any, data: Any) -> Any:
-        log, found = _present.get(), plain(key, data)
+    def call(*args: Any, **settings: Any) -> Any:
+        log, found = _present.get(), plain(*args, **settings)
         if log is not None and not sys._getframe(1).f_code.co_filename.startswith(PACKAGE):
             with suppress(Exception):  # while a program is traced
-                log.made("jax.random.fold_in", str(np.asarray(sys.modules["jax"].random.key_data(found)).tolist()))
+                key = hash(standing(args[0] if args else settings["key"]))
+                if name == "fold_in":  # the key is made from both
+                    log.made("jax.random.fold_in", str(np.asarray(sys.modules["jax"].random.key_data(found)).tolist()))
+                elif len(log.keys) < MOST_DRAWS:
+                    log.keys.append(Draw(name, None, key, log.interned(path_here(1))))
+                log.roots.pop(key, None)
         return found
 
-    return fold_in
+    return call
 
 
 def _global_draws(module: Any, rng: Any, kind: str) -> Iterator[tuple[Any, Any]]:
@@ -552,9 +559,11 @@ _SEEDING: dict[Any, Any] = {}  # seeds of PyTorch and keys of JAX, where somebod
 
 
 def _pairs() -> list[tuple[Any, Any]]:
-    fold_in = getattr(sys.modules.get("jax.random"), "fold_in", None)
-    if fold_in is not None and fold_in not in _SEEDING.values():
-        _SEEDING.setdefault(fold_in, _folding(fold_in))
+    keyed: Any = sys.modules.get("jax.random")
+    if hasattr(keyed, "split") and not {keyed.split} & {*_SEEDING, *_SEEDING.values()}:
+        given = {name: f for name, f in vars(keyed).items() if callable(f) and not isinstance(f, type)}
+        names = [name for name, f in given.items() if [*inspect.signature(f).parameters][:1] == ["key"]]
+        _SEEDING.update({given[name]: _keyed(name, given[name]) for name in names if name != "clone"})
     for module, name in (("jax.random", "key"), ("jax.random", "PRNGKey"), ("torch", "manual_seed")):
         plain = getattr(sys.modules.get(module), name, None)
         if plain is not None and plain not in _SEEDING.values():

@@ -104,6 +104,7 @@ def judged(runs: Sequence[RecordedRun], known: Collection[Hashable] = ()) -> lis
     Streams of the `known` kinds and seeds are made before the noise comes in, as a replay does.
     """
     found = [*early(runs), *coinciding(runs, known), *unshared(runs), *out_of_step(runs), *twice(runs), *eaten(runs)]
+    found += keys_out_of_step(runs)
     return sorted(found, key=lambda fault: fault.status != "fail")
 
 
@@ -163,6 +164,33 @@ def eaten(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
                     text += f" leaves it elsewhere for {run.decision} than for {one.decision} ({run.where})"
                     words = "unless these draws are the last ones from it, all that come after shift: "
                     yield _fault(OUT_OF_STEP, text, "warn", f"{words}{_CURE}")
+
+
+def keys_out_of_step(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
+    """Keys of JAX that two decisions use for different purposes."""
+    by_design = cache(lambda: _is_by_design(runs, None))
+    for group in _grouped(runs, "replication"):
+        first: dict[int, tuple[RecordedRun, Draw]] = {}
+        places = {id(run): {draw.path for draw in run.log.keys} for run in group}
+        for run in group:
+            for draw in run.log.keys:
+                one, known = first.setdefault(draw.standing, (run, draw))
+                is_elsewhere = known.path in places[id(run)] or draw.path in places[id(one)]
+                if one is run or known.path == draw.path or not is_elsewhere:
+                    continue
+                if _follow_each_other(known.path, draw.path) or not by_design():
+                    at = _places(known.path, draw.path)
+                    text = f"one key goes into jax.random.{known.method}() at {at[0]} for {one.decision}, and into "
+                    text += f"jax.random.{draw.method}() at {at[1]} for {run.decision} ({run.where})"
+                    words = "a decision splits a key more often than another, and all keys after that shift: make the "
+                    words += "keys of each source from its name, fold_in(key, 1), or split for all sources at once"
+                    yield _fault(OUT_OF_STEP, text, cause=words)
+                    return
+
+
+def unseen_keys(logs: Sequence[DrawLog]) -> str:
+    """What makes keys that only compiled code uses, in words; empty where Python sees them used."""
+    return " and ".join(sorted({kind for log in logs for kind in log.roots.values()}))
 
 
 def _keyed(log: DrawLog) -> dict[Hashable, Stream]:
@@ -272,12 +300,16 @@ def _meetings(x: Sequence[Draw], y: Sequence[Draw]) -> Iterator[tuple[int, int, 
         i, j = after
 
 
-def _is_by_design(runs: Sequence[RecordedRun], group: str) -> bool:
-    """Whether the order of draws that exclude each other is the decision's own doing, and not that of the noise."""
+def _is_by_design(runs: Sequence[RecordedRun], group: str | None) -> bool:
+    """Whether the order of draws that exclude each other is the decision's own doing, and not that of the noise.
+
+    Without a group the same for keys.
+    """
     orders = []
     for same in _grouped(runs, "decision"):
-        drawn = [[stream for stream in run.log.drawn if stream.group == group] for run in same]
-        paths = [tuple(draw.path for stream in streams for draw in stream.draws) for streams in drawn]
+        drawn = [[stream.draws for stream in run.log.drawn if stream.group == group] for run in same]
+        drawn = [[run.log.keys] for run in same] if group is None else drawn
+        paths = [tuple(draw.path for draws in several for draw in draws) for several in drawn]
         orders.append([order for order in paths if order])
     is_fixed = all(len(set(same)) == 1 for same in orders if same) and any(len(same) > 1 for same in orders)
     every = list(itertools.chain.from_iterable(orders))

@@ -7,6 +7,7 @@ import functools
 import pickle
 import random
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -270,6 +271,28 @@ def test_keys_that_only_compiled_code_uses_are_not_followed() -> None:
 def test_a_comparison_says_that_a_generator_is_set_back() -> None:
     with pytest.warns(jm.errors.NoiseWarning, match="default_rng.* is set back, so that exponential"):
         jm.compare(state_set_back, decisions=[1, 2], pilot=100, max_replications=100)
+
+
+DEMANDS = rng_of(0).poisson(4, (20, 15))
+
+
+def test_a_comparison_says_that_replications_come_again() -> None:
+    def from_a_table(level: int, seed: int) -> float:
+        return float((3 * np.minimum(level, DEMANDS[seed % 20]) - level).sum())
+
+    with pytest.warns(jm.errors.NoiseWarning, match="Seeds that coincide: seeds that differ by 720,720 gave the same"):
+        jm.compare(from_a_table, decisions=[3, 4], pilot=100, max_replications=100)
+
+
+def test_few_results_are_no_seeds_that_coincide() -> None:
+    def won(level: int, seed: int) -> float:
+        """Dice that nobody can follow, and a result that is one of two."""
+        dice = (seed + 1) * 48271 % 2147483647
+        return float(dice % 997 < 300 + 200 * level)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        jm.compare(won, decisions=[1, 2], pilot=100, max_replications=100)
 
 
 def test_what_comes_out_of_a_file_draws_the_same_whether_recorded_or_not() -> None:

@@ -17,10 +17,12 @@ from __future__ import annotations
 import dis
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache, partial
 from types import CodeType
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
+
+import numpy as np
 
 from jointmdp.ground.watchdog import LIBRARY_FOLDERS
 from jointmdp.simulation.simulators.generators import COMPILED
@@ -46,6 +48,7 @@ VARYING |= {"multinomial", "permutation", "integers", "standard_t", "multivariat
 # Seeds that differ by one of these are one seed to a simulator that cuts seeds down: modulo 2 … 16, powers of ten,
 # powers of two, a few primes; 1 for those that divide.
 FOLDS = (720_720, 10**6, 2**24, 97 * 101 * 997, 1)
+FOLD_SEEDS = 24  # two outcomes that agree every other time agree 24 times in a row with probability 6e-8
 OUT_OF_STEP = "draws out of step"
 UNSHARED, COINCIDE, FIXED = "noise not shared", "seeds that coincide", "frozen generator"
 TWICE, EARLY = "one stream for two sources", "draws before seeding"
@@ -508,6 +511,27 @@ def coinciding(runs: Sequence[RecordedRun], known: Collection[Hashable] = ()) ->
                 yield _fault(COINCIDE, text)
 
 
+Seen = TypeVar("Seen")
+
+
+def fold_of(
+    outcomes: Callable[[int], Seen],
+    is_same: Callable[[Seen, Seen], bool],
+    timed: Callable[[Iterable[int]], Iterator[int]] = iter,
+) -> int | None:
+    """A difference of seeds that changes no outcome, where seeds matter; None also where there was no time to tell."""
+    seeds = [int(seed) for seed in np.random.default_rng(0).integers(2**31, size=FOLD_SEEDS)]
+    first = [outcomes(seed) for seed in timed(seeds[:6])]
+    equal = [is_same(x, y) for x, y in itertools.combinations(first, 2)]
+    if sum(equal) > len(equal) / 2:  # too few different outcomes to tell
+        return None
+    for apart in FOLDS:
+        alike = itertools.takewhile(lambda s: is_same(outcomes(s), outcomes(s + apart)), timed(seeds))  # noqa: B023
+        if len(list(alike)) == FOLD_SEEDS:
+            return apart
+    return None
+
+
 def twice(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
     """Two generators of one run with the same seed, or one that is set back: their sources draw the same numbers."""
     told: set[Hashable] = set()
@@ -527,7 +551,7 @@ def twice(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
             begins = stream.draws[0].standing if stream.draws else None
             first = made.setdefault(begins or (SAME_NUMBERS.get(stream.kind, stream.kind), stream.seed), stream)
             if first is stream:  # or a copy of one that went on from there
-                first = passed.get(begins, stream)
+                first = passed.get(begins or 0, stream)
             key = place_text(first.path), place_text(stream.path)
             if key in told or first is stream or not (first.draws and stream.draws):
                 continue

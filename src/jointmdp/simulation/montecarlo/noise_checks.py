@@ -266,14 +266,13 @@ class NoiseChecks:
         def outcomes(seed: int) -> list[float]:
             return [simulator.query(False, [k], Noise.of_seed(seed))[0].reward for k in decisions]
 
-        is_ours = isinstance(simulator.run, WithNoise)  # which makes its noise from the whole seed
+        apart, timed = None, partial(itertools.takewhile, lambda _: time.monotonic() < until)
         with suppress(Exception):  # what a run raises is told where it is sampled
-            timed = partial(itertools.takewhile, lambda _: time.monotonic() < until)
-            if not is_ours and (apart := fold_of(outcomes, list.__eq__, timed)) is not None:
-                text = f"seeds that differ by {apart:,} gave the same result {FOLD_SEEDS} times of {FOLD_SEEDS}"
-                self._warn(
-                    f"{COINCIDE}: {text}, so that there are fewer replications than it seems: {CUT_DOWN[COINCIDE]}."
-                )
+            if not isinstance(simulator.run, WithNoise):  # which makes its noise from the whole seed
+                apart = fold_of(outcomes, list.__eq__, timed)
+        if apart is not None:
+            text = f"seeds that differ by {apart:,} gave the same result {FOLD_SEEDS} times of {FOLD_SEEDS}"
+            self._warn(f"{COINCIDE}: {text}, so that there are fewer replications than it seems: {CUT_DOWN[COINCIDE]}.")
 
     def _check_first_steps(self, count: int) -> None:
         """Record the streams of every alternative's first step, and judge them one by one."""

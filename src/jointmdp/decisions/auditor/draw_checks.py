@@ -1,8 +1,7 @@
 """Checks of the noise: do the actions take the same of it, in step, and does it reach the outcome at all?"""
 
-import itertools
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,8 +29,10 @@ from jointmdp.simulation.watching.stream_checks import (
     StreamFault,
     drawn_in_steps,
     files_handed_on,
+    fold_of,
     judged,
     unseeded,
+    unseen_keys,
 )
 
 OUTSIDE = "let each step draw from np_random, which is given new noise, or name the generator in streams="
@@ -43,7 +44,6 @@ PAIRED = (24, 100, 400)  # replications after which the pairing is looked at
 THOROUGH = (0, 1)  # draws of noise in which moves of generators that are no draws are looked for
 MOST_WALKS = 5  # that the states of an audit come from
 MOST_TOLD = 4  # streams named in a sentence
-FOLD_SEEDS = 24  # two outcomes that agree every other time agree 24 times in a row with probability 6e-8
 
 
 class _Step(NamedTuple):
@@ -117,12 +117,17 @@ def _judged_steps(
             return skipped("noise", f"the noise is taken as {words}: what is drawn from it is not counted")
         taken = "" if ways == {"seed"} else f" as {words}"
         return skipped("noise", f"the noise is taken{taken}, and no generator of a known kind was seen: {NOT_FOLLOWED}")
+    if all(stream.kind in UNSEEN for stream in counted) and (kinds := unseen_keys([step.run.log for step in steps])):
+        words = f"the noise is taken as a key of {kinds}, which only compiled code uses: {NOT_FOLLOWED}"
+        return skipped("noise", words)
     more = f" and {len(streams) - MOST_TOLD} more" if len(streams) > MOST_TOLD else ""
     text = f"all draws are in step (streams: {', '.join(streams[:MOST_TOLD])}{more})"
     if eaten := sorted({stream.title for stream in counted if stream.is_eaten}):
         text += f"; compiled code draws from {' and '.join(eaten)}, and leaves it in one place whatever the action"
     if unseen := sorted({stream.kind for stream in counted if stream.kind in UNSEEN and stream.seed is not None}):
         text += f"; what is drawn from {' and '.join(unseen)} is not counted, its seeds are the same"
+    if any(step.run.log.keys for step in steps):
+        text += "; keys of JAX are used for the same purposes, as far as Python sees them"
     return Check("noise", "pass", text)
 
 
@@ -215,27 +220,16 @@ def check_folds(probe: Probe, at: ProbeState | None = None) -> Check | None:
             return [probe.begun(probe.simulator.start(Noise.of_seed(seed)))]
         return probe.ask(at, at.actions, Noise.of_seed(seed))
 
-    apart = _fold(probe, outcomes) if at is not None else probe.guarded("the start", lambda: _fold(probe, outcomes))
+    def found() -> int | None:
+        return fold_of(outcomes, _is_same, probe.timed)
+
+    apart = found() if at is not None else probe.guarded("the start", found)
     if apart is None:
         return None
     shown, fault = f"seeds that differ by {apart:,} always give the same", "seeds that coincide"
     if at is None:
         return warned("noise", f"{shown} start", fault)
     return failed("noise", f"{shown} outcome ({at.label})", fault)
-
-
-def _fold(probe: Probe, outcomes: Callable[[int], Sequence[ObservedOutcome]]) -> int | None:
-    """A difference of seeds that changes nothing, where seeds matter."""
-    seeds = [int(seed) for seed in np.random.default_rng(0).integers(2**31, size=FOLD_SEEDS)]
-    first = [outcomes(seed) for seed in probe.timed(seeds[:6])]
-    equal = [_is_same(x, y) for x, y in itertools.combinations(first, 2)]
-    if sum(equal) > len(equal) / 2:  # too few different outcomes to tell
-        return None
-    for apart in FOLDS:
-        pairs = ((outcomes(seed), outcomes(seed + apart)) for seed in probe.timed(seeds))
-        if all(_is_same(x, y) for x, y in pairs) and not probe.ran_out:
-            return apart
-    return None
 
 
 def _is_same(one: Sequence[ObservedOutcome], other: Sequence[ObservedOutcome]) -> bool:

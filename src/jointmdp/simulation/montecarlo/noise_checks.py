@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
+from functools import partial
 from types import CodeType
 from typing import Any
 
@@ -30,7 +31,7 @@ from jointmdp.simulation.montecarlo.replications import sample
 from jointmdp.simulation.montecarlo.samples import Replications
 from jointmdp.simulation.montecarlo.simulator_branches import OnEvent, QuerySampler
 from jointmdp.simulation.simulators.fingerprints import CLOSED, safe_fingerprint, walk
-from jointmdp.simulation.simulators.function_simulator import RunSimulator
+from jointmdp.simulation.simulators.function_simulator import RunSimulator, WithNoise
 from jointmdp.simulation.simulators.generators import kept_globals
 from jointmdp.simulation.simulators.jax_simulator import JaxSimulator
 from jointmdp.simulation.simulators.noise import Noise
@@ -52,18 +53,24 @@ from jointmdp.simulation.watching.other_processes import (
     watched_calls,
 )
 from jointmdp.simulation.watching.probe import WHO, Event, Record, are_close
-from jointmdp.simulation.watching.recorded_draws import NOISE, DrawLog, recorded, split, twins_installed
+from jointmdp.simulation.watching.recorded_draws import NOISE, UNSEEN, DrawLog, recorded, split, twins_installed
+from jointmdp.simulation.watching.stream_checks import (
+    CAUSES as CUT_DOWN,
+)
 from jointmdp.simulation.watching.stream_checks import (
     COINCIDE,
     FIXED,
+    FOLD_SEEDS,
     FOLDS,
     OUT_OF_STEP,
     UNSHARED,
     RecordedRun,
     files_handed_on,
     fixed_at_start,
+    fold_of,
     judged,
     made_otherwise,
+    unseen_keys,
 )
 
 CHECKED = 2  # replications that are run again, one where fewer than `MANY` are to be sampled
@@ -296,7 +303,9 @@ class NoiseChecks:
 
         with recorded(DrawLog(is_thorough=True)), opened_files() as files:
             rows = self._rows(count, first, on_event=noting)
-            self._is_followed = any(run.log.drawn for run in runs)
+            drawn = [stream for run in runs for stream in run.log.drawn]
+            is_unseen = all(s.kind in UNSEEN for s in drawn) and unseen_keys([run.log for run in runs])
+            self._is_followed = bool(drawn) and not is_unseen
             has_seeds = any(s.seed is not None and s.kind != NOISE for run in runs for s in run.log.drawn)
             seed = Noise("folded").seed % 2**31
             for apart in (0, *FOLDS) if has_seeds and count > 1 else ():
@@ -307,7 +316,24 @@ class NoiseChecks:
                 raise ModelError(f"{found.fault} in {self.name}: {found.text}. Likely cause: {found.cause}")
             if found.fault != FIXED:  # which may be a fixed instance
                 self._warn(f"{found.fault}: {found.text}: {found.cause}.")
+        if count > 1 and not has_seeds and self.found.sharing != "none":
+            self._check_folds(simulator)
         return rows
+
+    def _check_folds(self, simulator: RunSimulator) -> None:
+        """Whether seeds that nobody sees used are cut down first: then a few replications come again and again."""
+        decisions, until = range(len(simulator.decisions)), time.monotonic() + MORE_SECONDS
+
+        def outcomes(seed: int) -> list[float]:
+            return [simulator.query(False, [k], Noise.of_seed(seed))[0].reward for k in decisions]
+
+        apart, timed = None, partial(itertools.takewhile, lambda _: time.monotonic() < until)
+        with suppress(Exception):  # what a run raises is told where it is sampled
+            if not isinstance(simulator.run, WithNoise):  # which makes its noise from the whole seed
+                apart = fold_of(outcomes, list.__eq__, timed)
+        if apart is not None:
+            text = f"seeds that differ by {apart:,} gave the same result {FOLD_SEEDS} times of {FOLD_SEEDS}"
+            self._warn(f"{COINCIDE}: {text}, so that there are fewer replications than it seems: {CUT_DOWN[COINCIDE]}.")
 
     def _check_first_steps(self, count: int) -> None:
         """Record the streams of every alternative's first step, and judge them one by one."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
-from jointmdp.simulation.simulators.noise import AS_IT_WAS, Noise, Redraw
+from jointmdp.simulation.simulators.noise import AS_IT_WAS, Noise, Redraw, watcher
 from jointmdp.simulation.simulators.simulator import Action, Outcome, Simulator, Snapshot, as_action_names, as_step
 
 Draw = Callable[[np.random.Generator], Any]
@@ -149,6 +149,12 @@ def is_run_function(source: Any) -> bool:
     return callable(source) and not isinstance(source, type) and not hasattr(source, "step")
 
 
+def watched(run: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as whoever watches wants it called."""
+    watching = watcher.get()
+    return run if watching is None else watching.function(run)
+
+
 @dataclass(frozen=True)
 class WithNoise:
     """A function ``run(decision, noise)`` as one of a decision and a seed, from which its noise is made."""
@@ -158,7 +164,7 @@ class WithNoise:
     """Which sources of noise draw other numbers than those of the seed."""
 
     def __call__(self, decision: Any, seed: int) -> Any:
-        return self.run(decision, self.noise(seed))
+        return watched(self.run)(decision, self.noise(seed))
 
     def noise(self, seed: int) -> Noise:
         """The noise of a seed."""
@@ -191,7 +197,7 @@ class RunSimulator(Simulator):
 
     def outcomes(self, action: int, seed: int) -> tuple[float, ...]:
         """The same where it may be several results by name, in the order of `results`; the first run names them."""
-        found = self.run(self.decisions[action], seed)
+        found = watched(self.run)(self.decisions[action], seed)
         named = as_results(found)
         names = None if named is None else tuple(named)
         if self.results is None:
@@ -225,9 +231,9 @@ class RunSimulator(Simulator):
         """One call of the function; where it takes a noise, whoever watches the one given watches that too."""
         if isinstance(self.run, WithNoise):
             own = noise.moved_to(self.run.noise(noise.seed).address)
-            found = self.run.run(self.decisions[action], own)
+            found = watched(self.run.run)(self.decisions[action], own)
         else:
-            found = self.run(self.decisions[action], noise.seed)
+            found = watched(self.run)(self.decisions[action], noise.seed)
         return Outcome(self._number(found, action), True)
 
     def is_over(self, state: Snapshot) -> bool:

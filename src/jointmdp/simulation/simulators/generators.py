@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from jointmdp.simulation.simulators.fingerprints import is_generator
-from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.noise import Noise, digest
 
 KEY_NAMES = ("key", "rng", "random", "prng")
 
@@ -137,6 +137,11 @@ def standing(rng: Any) -> bytes:
         return np.asarray(data).tobytes()
     state = state_of(rng)
     return state.numpy().tobytes() if hasattr(state, "numpy") else pickle.dumps(state)
+
+
+def place_of(rng: Any) -> str:
+    """The same in a few letters, where nobody knows a seed."""
+    return f"state {digest(standing(rng)).hex()[:8]}"
 
 
 def fresh(old: Any, noise: Noise, name: str) -> Any:

@@ -37,6 +37,9 @@ class Watcher(Protocol):
     ) -> np.random.Generator:
         """The generator of a stream, from its key."""
 
+    def function(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of the user's, as it is to be called."""
+
     def used(self, noise: Noise, source: str) -> None:
         """A source of a noise is drawn from: one of its families of streams, or the noise as a number or a key."""
 

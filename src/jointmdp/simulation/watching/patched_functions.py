@@ -1,14 +1,23 @@
-"""What stands in for functions and classes wherever modules hold them, for as long as anybody watches: twins.
+"""The functions of a program: what stands in for them while somebody watches, and from where they are called.
 
-A twin does what the plain one does for everybody but the thread (to be exact, the context) that watches, so that nobody
-else notices. What was replaced is put back when the last watcher leaves, however that ends.
+A twin stands in for a function or class wherever modules hold it. It does what the plain one does for everybody but the
+thread (to be exact, the context) that watches, so that nobody else notices. What was replaced is put back when the last
+watcher leaves, however that ends.
 """
 
+import copy
+import linecache
 import operator
+import os
+import random
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache, lru_cache, partial
+from types import CellType, CodeType, FunctionType
 from typing import Any
+
+import numpy as np
 
 from jointmdp.ground.watchdog import LIBRARY_FOLDERS
 
@@ -98,3 +107,82 @@ class Disguise(type):
 
     def __subclasscheck__(cls, kind: type) -> bool:
         return issubclass(kind, cls.__mro__[1]) if "is_twin" in vars(cls) else super().__subclasscheck__(kind)
+
+
+def with_twins(run: Any, twins: Mapping[int, Any]) -> Any:
+    """A partial, or a function with defaults and a closure, that holds twins in place of what they stand in for."""
+
+    def other(value: Any) -> Any:
+        return twins.get(id(value), value)
+
+    def holds_any(cell: CellType) -> bool:
+        return cell != CellType() and id(cell.cell_contents) in twins  # one that is not filled yet holds nothing
+
+    if type(run) is partial:
+        named = {name: other(value) for name, value in run.keywords.items()}
+        return partial(with_twins(run.func, twins), *map(other, run.args), **named)
+    if not isinstance(run, FunctionType):
+        return run
+    defaults, named, cells = run.__defaults__ or (), run.__kwdefaults__ or {}, run.__closure__ or ()
+    if not any(id(value) in twins for value in (*defaults, *named.values())) and not any(map(holds_any, cells)):
+        return run
+    closure = tuple(CellType(other(cell.cell_contents)) if holds_any(cell) else cell for cell in cells)
+    found = FunctionType(run.__code__, run.__globals__, run.__name__, tuple(map(other, defaults)), closure)
+    found.__kwdefaults__ = {name: other(value) for name, value in named.items()}
+    return found
+
+
+# -- where in the program --------------------------------------------------------------------------------------------
+
+DEEPEST = 64  # calls within calls that a draw's path holds
+Path = tuple[Any, ...]  # code and place in it, of the draw and of the calls that led to it: innermost first
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_ADAPTERS = os.path.join(os.path.dirname(_HERE), "simulators")
+PACKAGE = os.path.dirname(os.path.dirname(_HERE)) + os.sep
+_NUMPY = os.path.dirname(os.path.abspath(np.__file__))
+_GENERATORS = {*map(os.path.abspath, (copy.__file__, random.__file__)), os.path.join(_ADAPTERS, "noise.py")}
+_GENERATORS |= {os.path.join(_HERE, "recorded_draws.py")}
+_HARNESS = {os.path.join(_ADAPTERS, "function_simulator.py"), os.path.join(_ADAPTERS, "simulator.py")}
+_HARNESS |= {os.path.join(_HERE, "probe.py")}
+
+
+@cache
+def _kind_of_file(name: str) -> int:
+    """0 the user's, 1 that of a generator, 2 that of whoever runs the user's."""
+    if name in _GENERATORS or name.startswith(_NUMPY) or f"{os.sep}scipy{os.sep}" in name:
+        return 1
+    return 2 * (name in _HARNESS)
+
+
+def path_here(skipped: int) -> Path:
+    """How the program came to a draw: each call on the way, as its code and the place in it."""
+    frame: Any = sys._getframe(skipped)
+    while frame is not None and _kind_of_file(frame.f_code.co_filename) == 1:
+        frame = frame.f_back
+    found: list[Any] = []
+    while frame is not None and len(found) < 2 * DEEPEST:
+        code = frame.f_code
+        if _kind_of_file(code.co_filename) == 2:
+            break
+        found += (code, frame.f_lasti)
+        frame = frame.f_back
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def position(code: CodeType, place: int) -> tuple[int, int]:
+    """Line and column of an instruction."""
+    for at, (line, _, column, _) in zip(range(0, place + 1, 2), code.co_positions(), strict=False):
+        if at == place:
+            return line or code.co_firstlineno, column or 0
+    return code.co_firstlineno, 0
+
+
+def place_text(path: Path) -> str:
+    """File and line of a path, and what stands there is the column where a line makes several generators."""
+    if not path:
+        return "somewhere"
+    line, column = position(path[0], path[1])
+    others = linecache.getline(path[0].co_filename, line).count("rng(")
+    return f"{os.path.basename(path[0].co_filename)}:{line}" + (f":{column + 1}" if others > 1 else "")

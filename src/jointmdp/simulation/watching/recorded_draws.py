@@ -10,7 +10,7 @@ made at one place are a group, which `redrawn` gives other numbers while all oth
 from __future__ import annotations
 
 import ast
-import copy
+import inspect
 import linecache
 import os
 import random
@@ -22,23 +22,30 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
-from functools import cache, lru_cache, partial
-from types import CodeType
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.random._pickle as numpy_pickle
 from numpy.random.bit_generator import ISpawnableSeedSequence
 
 from jointmdp.simulation.simulators.fingerprints import safe_fingerprint
-from jointmdp.simulation.simulators.generators import COMPILED, compiled_states, put_state, state_of
+from jointmdp.simulation.simulators.generators import COMPILED, compiled_states, place_of, put_state, standing, state_of
 from jointmdp.simulation.simulators.noise import AS_IT_WAS, POLICY, START, Noise, Redraw, digest, family, watcher
-from jointmdp.simulation.watching.patched_functions import Disguise, Twins
+from jointmdp.simulation.watching.patched_functions import (
+    PACKAGE,
+    Disguise,
+    Path,
+    Twins,
+    path_here,
+    place_text,
+    position,
+    with_twins,
+)
 
 _SILENT = ("bit_generator", "getstate", "setstate", "get_state", "set_state", "VERSION")
 _SHUFFLES = ("permutation", "permuted", "shuffle", "choice")  # which give rows that they were handed
 MOST_DRAWS = 20_000  # of a stream that are written down
-DEEPEST = 64  # calls within calls that a draw's path holds
-Path = tuple[Any, ...]  # code and place in it, of the draw and of the calls that led to it: innermost first
 
 NOISE = "noise"  # the kind of the streams of a `Noise`
 # Kinds that draw the same numbers from the same seed.
@@ -73,7 +80,7 @@ class Stream:
     threads: set[int] = field(default_factory=set)  # that drew from it
     is_kept: bool = False  # made before the call that is recorded
     is_child: bool = False  # one of several that a seed or a generator has spawned
-    is_set_back: bool = False  # to draw the same numbers as in the call before
+    set_back: Draw | None = None  # the first that draws numbers which were drawn before
     began: int = 0  # the how-manieth of all streams it was to be drawn from
     number: int = 0  # the how-manieth of its group it was to be made
     rng: Any = field(default=None, repr=False)  # of a thorough log, as long as that is written
@@ -116,7 +123,7 @@ class Stream:
         """What the last call gave."""
         self.follow(rng)
         if len(self.draws) > 1 and self.draws[-1] == self.draws[-2] and _standing(rng) != self.draws[-1].standing:
-            self.is_set_back = True  # the one before has moved the generator just so
+            self.set_back = self.set_back or self.draws[-1]  # the one before has moved the generator just so
         has_rows = isinstance(found, np.ndarray) and found.ndim > 1 and len(found) > 1
         if has_rows and len(self.draws) < MOST_DRAWS and self.draws[-1].method not in _SHUFFLES:
             self.draws[-1] = self.draws[-1]._replace(rows=found.shape[1:])
@@ -139,8 +146,13 @@ class Stream:
                 hash(given)
             except TypeError:
                 given = safe_fingerprint(given)
-            self.draws.append(Draw(method, given, _standing(rng), self.log.interned(_path(2))))
-            self.is_eaten |= self.rng is not None and self.draws[-1].standing != self.after
+            draw = Draw(method, given, _standing(rng), self.log.interned(path_here(2)))
+            if self.after not in (None, draw.standing):
+                if any(each.standing == draw.standing for each in self.draws):
+                    self.set_back = self.set_back or draw
+                else:
+                    self.is_eaten |= self.rng is not None
+            self.draws.append(draw)
 
 
 @dataclass(eq=False)
@@ -154,6 +166,8 @@ class DrawLog:
     """Generators of the whole program, by what seeds them."""
     states: dict[tuple[str, int], Stream] = field(default_factory=dict)
     """Of these, where somebody has kept where they stood, to put them back there."""
+    keys: list[Draw] = field(default_factory=list)  # what those of JAX were used for, as far as Python sees
+    roots: dict[int, str] = field(default_factory=dict)  # those made from a seed and never seen used, and by what
     begun: int = 0
     """Streams that were drawn from."""
     thread: int = field(default_factory=threading.get_ident)
@@ -173,7 +187,7 @@ class DrawLog:
     def made(self, kind: str, seed: Any, is_kept: bool = False, is_child: bool = False) -> Stream:
         """A new stream."""
         is_child |= isinstance(seed, np.random.SeedSequence) and bool(seed.spawn_key)
-        found = Stream(kind, _seed_text(seed), self.interned(_path(2)), self, is_kept=is_kept, is_child=is_child)
+        found = Stream(kind, _seed_text(seed), self.interned(path_here(2)), self, is_kept=is_kept, is_child=is_child)
         if self.redraw.is_any and not is_kept:
             self._groups[found.group] += 1
             found.number = self._groups[found.group]
@@ -223,63 +237,16 @@ class DrawLog:
             key = digest(key + salt)
         return recording(made(key), found)
 
+    def function(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """With twins for what it was handed by value, beside what modules hold."""
+        return with_twins(run, {id(plain): twin for plain, twin in _pairs()})
+
     def used(self, noise: Noise, source: str) -> None:
         """Streams are all that is written down."""
 
 
+_UNPICKLED = str(numpy_pickle.__file__)  # puts together what comes out of a file
 _present: ContextVar[DrawLog | None] = ContextVar("the log of the recording under way", default=None)
-
-
-# -- where in the program --------------------------------------------------------------------------------------------
-
-_HERE = os.path.dirname(os.path.abspath(__file__))
-_ADAPTERS = os.path.join(os.path.dirname(_HERE), "simulators")
-_PACKAGE = os.path.dirname(os.path.dirname(_HERE)) + os.sep
-_NUMPY = os.path.dirname(os.path.abspath(np.__file__))
-_GENERATORS = {*map(os.path.abspath, (__file__, copy.__file__, random.__file__)), os.path.join(_ADAPTERS, "noise.py")}
-_HARNESS = {os.path.join(_ADAPTERS, "function_simulator.py"), os.path.join(_ADAPTERS, "simulator.py")}
-_HARNESS |= {os.path.join(_HERE, "probe.py")}
-
-
-@cache
-def _kind_of_file(name: str) -> int:
-    """0 the user's, 1 that of a generator, 2 that of whoever runs the user's."""
-    if name in _GENERATORS or name.startswith(_NUMPY) or f"{os.sep}scipy{os.sep}" in name:
-        return 1
-    return 2 * (name in _HARNESS)
-
-
-def _path(skipped: int) -> Path:
-    """How the program came to a draw: each call on the way, as its code and the place in it."""
-    frame: Any = sys._getframe(skipped)
-    while frame is not None and _kind_of_file(frame.f_code.co_filename) == 1:
-        frame = frame.f_back
-    found: list[Any] = []
-    while frame is not None and len(found) < 2 * DEEPEST:
-        code = frame.f_code
-        if _kind_of_file(code.co_filename) == 2:
-            break
-        found += (code, frame.f_lasti)
-        frame = frame.f_back
-    return tuple(found)
-
-
-@lru_cache(maxsize=4096)
-def position(code: CodeType, place: int) -> tuple[int, int]:
-    """Line and column of an instruction."""
-    for at, (line, _, column, _) in zip(range(0, place + 1, 2), code.co_positions(), strict=False):
-        if at == place:
-            return line or code.co_firstlineno, column or 0
-    return code.co_firstlineno, 0
-
-
-def place_text(path: Path) -> str:
-    """File and line of a path, and what stands there is the column where a line makes several generators."""
-    if not path:
-        return "somewhere"
-    line, column = position(path[0], path[1])
-    others = linecache.getline(path[0].co_filename, line).count("rng(")
-    return f"{os.path.basename(path[0].co_filename)}:{line}" + (f":{column + 1}" if others > 1 else "")
 
 
 # -- twins -----------------------------------------------------------------------------------------------------------
@@ -317,6 +284,8 @@ def _recording(base: Any, kind: str) -> Any:
         elif isinstance(given, np.random.BitGenerator):
             base.__init__(self, *args, **settings)
             self.stream = getattr(given, "stream", None)
+            if sys._getframe(2).f_code.co_filename == _UNPICKLED and not _is_ours():
+                self.stream = log.made(type(given).__name__, place_of(given))
         else:
             both = [each for each in (*args, *settings.values()) if each is not None]
             stream = log.made(kind, both if len(both) > 1 else given)
@@ -361,14 +330,23 @@ def _recording(base: Any, kind: str) -> Any:
     names = [name for name in dir(base) if not name.startswith("_") and name not in _SILENT]
     if issubclass(base, np.random.BitGenerator):
         names = [name for name in ("random_raw", "jumped") if hasattr(base, name)]
+
+    def setstate(self: Any, state: Any) -> None:
+        base.setstate(self, state)
+        stream = getattr(self, "stream", None)
+        if _present.get() is not None and stream is not None and stream.seed is None and not stream.draws:
+            stream.seed = place_of(self)
+            stream.follow(self)
+
     own = {
         "__init__": begin,
         "__module__": base.__module__,
         "is_twin": True,
-        "__reduce__": lambda self: (_plain, (base, state_of(self))),
-        "__copy__": lambda self: _copied(base, self),
-        "__deepcopy__": lambda self, memo: _copied(base, self),
+        "__reduce__": lambda self: (_unpickled, _named(base, self)),
+        "__copy__": lambda self: _copied(*_named(base, self)),
+        "__deepcopy__": lambda self, memo: _copied(*_named(base, self)),
         **{name: recorded(name) for name in names if callable(getattr(base, name))},
+        **({"setstate": setstate} if hasattr(base, "setstate") else {}),
     }
     return _Recording(base.__name__, (base,), own)
 
@@ -402,17 +380,34 @@ def _plain(base: Any, state: Any) -> Any:
     return put_state(unrecorded(base, 0), state)
 
 
-def _copied(base: Any, rng: Any) -> Any:
+def _named(base: Any, rng: Any) -> tuple[Any, Any, str, str | None]:
+    """What a copy is made of: its class, where it stands, and how the stream was made that it is a copy of."""
+    stream = rng.stream
+    return base, state_of(rng), *(("", None) if stream is None else (stream.kind, stream.seed))
+
+
+def _copied(base: Any, state: Any, kind: str, seed: str | None) -> Any:
     """A copy is a stream of its own, with the seed of the one that it is made of."""
-    log, stream = _present.get(), rng.stream
-    if log is None or stream is None:
-        return _plain(base, state_of(rng))
-    made = log.made(stream.kind, stream.seed)
-    if isinstance(rng, np.random.Generator):
-        return recording(_plain(base, state_of(rng)), made)
-    found = put_state(unrecorded(type.__call__, type(rng), 0), state_of(rng))
+    log = _present.get()
+    if log is None or not kind:
+        return _plain(base, state)
+    made = log.made(kind, seed)
+    if issubclass(base, np.random.Generator):
+        return recording(_plain(base, state), made)
+    found = put_state(unrecorded(type.__call__, dict(_PLAIN_TWINS)[base], 0), state)
     found.stream = made
     return found
+
+
+def _unpickled(base: Any, state: Any, kind: str, seed: str | None) -> Any:
+    """A copy that comes out of a file, unless we have put it there."""
+    return _plain(base, state) if _is_ours() else _copied(base, state, kind, seed)
+
+
+def _is_ours() -> bool:
+    """Whether it is this package that makes a copy, of a state or to look at it."""
+    path = path_here(1)
+    return not path or path[0].co_filename.startswith(PACKAGE)
 
 
 def unrecorded(call: Callable[..., Any], *args: Any, **settings: Any) -> Any:
@@ -474,27 +469,36 @@ _PLAIN_RNG = np.random.default_rng
 def _seeding(kind: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     def seed(*args: Any, **settings: Any) -> Any:
         log, given = _present.get(), _first([*args, *settings.values()])
-        is_ours = kind not in OF_PROGRAM and sys._getframe(1).f_code.co_filename.startswith(_PACKAGE)
+        is_ours = kind not in OF_PROGRAM and sys._getframe(1).f_code.co_filename.startswith(PACKAGE)
         if log is not None and not is_ours and (kind in OF_PROGRAM or isinstance(given, int)):
             log.leave(kind)
             log.program[kind] = log.made(kind, given)
             args, settings = _salted(log, log.program[kind], args, settings)
-        return plain(*args, **settings)
+        found = plain(*args, **settings)
+        if log is not None and not is_ours and kind in UNSEEN and found is not None:
+            with suppress(Exception):  # while a program is traced
+                log.roots[hash(standing(found))] = kind
+        return found
 
     return seed
 
 
-def _folding(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """A key into which a number is folded is made from both; in a function that is compiled nobody sees them."""
+def _keyed(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that is given a key; in one that is compiled nobody sees its keys."""
 
-    def fold_in(key: Any, data: Any) -> Any:
-        log, found = _present.get(), plain(key, data)
-        if log is not None and not sys._getframe(1).f_code.co_filename.startswith(_PACKAGE):
+    def call(*args: Any, **settings: Any) -> Any:
+        log, found = _present.get(), plain(*args, **settings)
+        if log is not None and not sys._getframe(1).f_code.co_filename.startswith(PACKAGE):
             with suppress(Exception):  # while a program is traced
-                log.made("jax.random.fold_in", str(np.asarray(sys.modules["jax"].random.key_data(found)).tolist()))
+                key = hash(standing(args[0] if args else settings["key"]))
+                if name == "fold_in":  # the key is made from both
+                    log.made("jax.random.fold_in", str(np.asarray(sys.modules["jax"].random.key_data(found)).tolist()))
+                elif len(log.keys) < MOST_DRAWS:
+                    log.keys.append(Draw(name, None, key, log.interned(path_here(1))))
+                log.roots.pop(key, None)
         return found
 
-    return fold_in
+    return call
 
 
 def _global_draws(module: Any, rng: Any, kind: str) -> Iterator[tuple[Any, Any]]:
@@ -555,9 +559,11 @@ _SEEDING: dict[Any, Any] = {}  # seeds of PyTorch and keys of JAX, where somebod
 
 
 def _pairs() -> list[tuple[Any, Any]]:
-    fold_in = getattr(sys.modules.get("jax.random"), "fold_in", None)
-    if fold_in is not None and fold_in not in _SEEDING.values():
-        _SEEDING.setdefault(fold_in, _folding(fold_in))
+    keyed: Any = sys.modules.get("jax.random")
+    if hasattr(keyed, "split") and not {keyed.split} & {*_SEEDING, *_SEEDING.values()}:
+        given = {name: f for name, f in vars(keyed).items() if callable(f) and not isinstance(f, type)}
+        names = [name for name, f in given.items() if [*inspect.signature(f).parameters][:1] == ["key"]]
+        _SEEDING.update({given[name]: _keyed(name, given[name]) for name in names if name != "clone"})
     for module, name in (("jax.random", "key"), ("jax.random", "PRNGKey"), ("torch", "manual_seed")):
         plain = getattr(sys.modules.get(module), name, None)
         if plain is not None and plain not in _SEEDING.values():
@@ -587,7 +593,7 @@ _PLAIN_START, _PLAIN_SUBMIT = threading.Thread.start, ThreadPoolExecutor.submit
 _twins = Twins(
     _pairs,
     spared=("jointmdp", "numpy", "jax", "jaxlib", "scipy"),
-    others=("numpy.random", "jax.random"),
+    others=("numpy.random", "numpy.random._pickle", "jax.random"),
     attributes=(
         (threading.Thread, "start", _PLAIN_START, _start),
         (ThreadPoolExecutor, "submit", _PLAIN_SUBMIT, _submit),
@@ -649,6 +655,10 @@ class Sources:
     def stream(self, noise: Noise, words: str, key: bytes, made: Callable[[bytes], Any]) -> Any:
         """The generator itself."""
         return made(key)
+
+    def function(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """The function itself."""
+        return run
 
     def used(self, noise: Noise, source: str) -> None:
         """A source of a noise; what starts and policies draw are sources of their own."""

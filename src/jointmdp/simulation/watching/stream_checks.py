@@ -17,14 +17,17 @@ from __future__ import annotations
 import dis
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache, partial
 from types import CodeType
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
+
+import numpy as np
 
 from jointmdp.ground.watchdog import LIBRARY_FOLDERS
 from jointmdp.simulation.simulators.generators import COMPILED
 from jointmdp.simulation.watching.hidden_state import OpenedFile
+from jointmdp.simulation.watching.patched_functions import Path, place_text, position
 from jointmdp.simulation.watching.recorded_draws import (
     NOISE,
     OF_PROGRAM,
@@ -32,10 +35,7 @@ from jointmdp.simulation.watching.recorded_draws import (
     UNSEEN,
     Draw,
     DrawLog,
-    Path,
     Stream,
-    place_text,
-    position,
 )
 
 _NO_WAY_ON = {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_ABSOLUTE"}
@@ -48,6 +48,7 @@ VARYING |= {"multinomial", "permutation", "integers", "standard_t", "multivariat
 # Seeds that differ by one of these are one seed to a simulator that cuts seeds down: modulo 2 … 16, powers of ten,
 # powers of two, a few primes; 1 for those that divide.
 FOLDS = (720_720, 10**6, 2**24, 97 * 101 * 997, 1)
+FOLD_SEEDS = 24  # two outcomes that agree every other time agree 24 times in a row with probability 6e-8
 OUT_OF_STEP = "draws out of step"
 UNSHARED, COINCIDE, FIXED = "noise not shared", "seeds that coincide", "frozen generator"
 TWICE, EARLY = "one stream for two sources", "draws before seeding"
@@ -106,6 +107,7 @@ def judged(runs: Sequence[RecordedRun], known: Collection[Hashable] = ()) -> lis
     Streams of the `known` kinds and seeds are made before the noise comes in, as a replay does.
     """
     found = [*early(runs), *coinciding(runs, known), *unshared(runs), *out_of_step(runs), *twice(runs), *eaten(runs)]
+    found += keys_out_of_step(runs)
     return sorted(found, key=lambda fault: fault.status != "fail")
 
 
@@ -165,6 +167,33 @@ def eaten(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
                     text += f" leaves it elsewhere for {run.decision} than for {one.decision} ({run.where})"
                     words = "unless these draws are the last ones from it, all that come after shift: "
                     yield _fault(OUT_OF_STEP, text, "warn", f"{words}{_CURE}")
+
+
+def keys_out_of_step(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
+    """Keys of JAX that two decisions use for different purposes."""
+    by_design = cache(lambda: _is_by_design(runs, None))
+    for group in _grouped(runs, "replication"):
+        first: dict[int, tuple[RecordedRun, Draw]] = {}
+        places = {id(run): {draw.path for draw in run.log.keys} for run in group}
+        for run in group:
+            for draw in run.log.keys:
+                one, known = first.setdefault(draw.standing, (run, draw))
+                is_elsewhere = known.path in places[id(run)] or draw.path in places[id(one)]
+                if one is run or known.path == draw.path or not is_elsewhere:
+                    continue
+                if _follow_each_other(known.path, draw.path) or not by_design():
+                    at = _places(known.path, draw.path)
+                    text = f"one key goes into jax.random.{known.method}() at {at[0]} for {one.decision}, and into "
+                    text += f"jax.random.{draw.method}() at {at[1]} for {run.decision} ({run.where})"
+                    words = "a decision splits a key more often than another, and all keys after that shift: make the "
+                    words += "keys of each source from its name, fold_in(key, 1), or split for all sources at once"
+                    yield _fault(OUT_OF_STEP, text, cause=words)
+                    return
+
+
+def unseen_keys(logs: Sequence[DrawLog]) -> str:
+    """What makes keys that only compiled code uses, in words; empty where Python sees them used."""
+    return " and ".join(sorted({kind for log in logs for kind in log.roots.values()}))
 
 
 def _keyed(log: DrawLog) -> dict[Hashable, Stream]:
@@ -274,12 +303,16 @@ def _meetings(x: Sequence[Draw], y: Sequence[Draw]) -> Iterator[tuple[int, int, 
         i, j = after
 
 
-def _is_by_design(runs: Sequence[RecordedRun], group: str) -> bool:
-    """Whether the order of draws that exclude each other is the decision's own doing, and not that of the noise."""
+def _is_by_design(runs: Sequence[RecordedRun], group: str | None) -> bool:
+    """Whether the order of draws that exclude each other is the decision's own doing, and not that of the noise.
+
+    Without a group the same for keys.
+    """
     orders = []
     for same in _grouped(runs, "decision"):
-        drawn = [[stream for stream in run.log.drawn if stream.group == group] for run in same]
-        paths = [tuple(draw.path for stream in streams for draw in stream.draws) for streams in drawn]
+        drawn = [[stream.draws for stream in run.log.drawn if stream.group == group] for run in same]
+        drawn = [[run.log.keys] for run in same] if group is None else drawn
+        paths = [tuple(draw.path for draws in several for draw in draws) for several in drawn]
         orders.append([order for order in paths if order])
     is_fixed = all(len(set(same)) == 1 for same in orders if same) and any(len(same) > 1 for same in orders)
     every = list(itertools.chain.from_iterable(orders))
@@ -400,28 +433,41 @@ def _reordered(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
     """Children of one seed, which have no names but their order, that go to other sources for another decision."""
     told: set[str] = set()
     for group in _grouped(runs, "replication"):
-        first: dict[Path, tuple[RecordedRun, list[int], dict[str | None, Hashable]]] = {}
+        first: dict[Path, tuple[RecordedRun, list[Stream]]] = {}
         for run in group:
             made: dict[Path, list[Stream]] = {}
             for stream in _seeded(run):
                 if stream.is_child:
                     made.setdefault(stream.path, []).append(stream)
             for path, streams in made.items():
-                order = [streams.index(each) for each in sorted(streams, key=lambda s: s.began)]
-                uses: dict[str | None, Hashable] = {
-                    each.seed: frozenset((d.method, d.arguments) for d in each.draws) for each in streams
-                }
-                one, known, used = first.setdefault(path, (run, order, uses))
-                place = place_text(path)
-                is_moved = uses != used and uses.keys() == used.keys()
-                is_moved = is_moved and Counter(uses.values()) == Counter(used.values())
-                if (is_moved or (len(known) == len(order) and known != order)) and place not in told:
+                one, known = first.setdefault(path, (run, streams))
+                place, how = place_text(path), _handed_out_otherwise(known, streams)
+                if how and place not in told:
                     told.add(place)
-                    how = "for other sources" if is_moved else "in another order"
                     words = f"the children of a seed that are made at {place} are drawn from {how}"
                     text = f"{words} for {run.decision} than for {one.decision} ({run.where})"
                     cause = "a child has no name but its place in the order: make the children in one order for all"
                     yield _fault(UNSHARED, text, "warn", cause)
+
+
+def _handed_out_otherwise(known: Sequence[Stream], streams: Sequence[Stream]) -> str:
+    """How the children of a seed are seen to go to other sources than before; empty where they are not.
+
+    The order in which they are first drawn from tells only where all draw alike: if each draws what it drew before,
+    and not what the others did whose turn it takes, it is the turns that have changed.
+    """
+    used, uses = (
+        {each.seed: frozenset((draw.method, draw.arguments) for draw in each.draws) for each in both}
+        for both in (known, streams)
+    )
+    if uses != used and uses.keys() == used.keys() and Counter(uses.values()) == Counter(used.values()):
+        return "for other sources"
+    turns = [sorted(range(len(both)), key=lambda i: both[i].began) for both in (known, streams)]
+    threads = set().union(*(each.threads for each in (*known, *streams)))
+    if len(turns[0]) != len(turns[1]) or turns[0] == turns[1] or len(threads) > 1:
+        return ""
+    before, now = ([uses.get(both[i].seed) for i in turn] for both, turn in zip((known, streams), turns, strict=True))
+    return "" if uses == used and before != now else "in another order"
 
 
 def _counterparts(x: Sites, y: Sites) -> Iterator[tuple[Path, Path]]:
@@ -465,11 +511,34 @@ def coinciding(runs: Sequence[RecordedRun], known: Collection[Hashable] = ()) ->
                 yield _fault(COINCIDE, text)
 
 
+Seen = TypeVar("Seen")
+
+
+def fold_of(
+    outcomes: Callable[[int], Seen],
+    is_same: Callable[[Seen, Seen], bool],
+    timed: Callable[[Iterable[int]], Iterator[int]] = iter,
+) -> int | None:
+    """A difference of seeds that changes no outcome, where seeds matter; None also where there was no time to tell."""
+    seeds = [int(seed) for seed in np.random.default_rng(0).integers(2**31, size=FOLD_SEEDS)]
+    first = [outcomes(seed) for seed in timed(seeds[:6])]
+    equal = [is_same(x, y) for x, y in itertools.combinations(first, 2)]
+    if sum(equal) > len(equal) / 2:  # too few different outcomes to tell
+        return None
+    for apart in FOLDS:
+        alike = itertools.takewhile(lambda s: is_same(outcomes(s), outcomes(s + apart)), timed(seeds))  # noqa: B023
+        if len(list(alike)) == FOLD_SEEDS:
+            return apart
+    return None
+
+
 def twice(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
     """Two generators of one run with the same seed, or one that is set back: their sources draw the same numbers."""
     told: set[Hashable] = set()
     for run in runs:
         made: dict[Hashable, Stream] = {}
+        named = [stream for stream in _seeded(run) if stream.kind != NOISE and stream.kind not in UNSEEN]
+        passed = {draw.standing: stream for stream in reversed(named) for draw in stream.draws}
         for stream in _seeded(run):
             back = None if stream.group in told else _set_back(stream)
             if back is not None:
@@ -481,6 +550,8 @@ def twice(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
             # Where it begins is what counts: NumPy makes the same of seed and of [seed, 0].
             begins = stream.draws[0].standing if stream.draws else None
             first = made.setdefault(begins or (SAME_NUMBERS.get(stream.kind, stream.kind), stream.seed), stream)
+            if first is stream:  # or a copy of one that went on from there
+                first = passed.get(begins or 0, stream)
             key = place_text(first.path), place_text(stream.path)
             if key in told or first is stream or not (first.draws and stream.draws):
                 continue
@@ -504,7 +575,7 @@ def _set_back(stream: Stream) -> Draw | None:
         if draw.standing in seen and before.standing != draw.standing:
             return draw
         seen.add(before.standing)
-    return stream.draws[-1] if stream.is_set_back else None
+    return stream.set_back
 
 
 def early(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:

@@ -103,6 +103,27 @@ def test_next_states() -> None:
     assert jm.Trajectory.read(last, model)[0].states == ["low", "end"]
 
 
+def test_what_may_be_a_name_and_what_belongs_to_no_action_are_refused() -> None:
+    told = {"state": ["low", "high"], "action": ["wait", "none"], "reward": [1.0, 2.0]}
+    with pytest.raises(ModelError, match="row 1: the action is 'none': a name, or nothing"):
+        jm.Trajectory.read(told)
+    with pytest.raises(ModelError, match=r"row 1: the reward is given, but no action: .* one row too late"):
+        jm.Trajectory.read({**told, "action": ["wait", None]})
+    assert len(jm.Trajectory.read({**told, "action": ["wait", None], "reward": [1.0, 0.0]})[0]) == 1
+    doses = {"state": ["low", "high", "low"], "action": [0, 4, None], "reward": [1.0, 2.0, None]}
+    with pytest.raises(ModelError, match=r"are the numbers 0, 4; 1 never occurs: say actions=range\(5\)"):
+        jm.envs.estimate_tables(jm.Trajectory.read(doses))
+
+
+def test_rewards_that_are_hardly_ever_equal_are_warned_of_beside_pseudo_counts() -> None:
+    rng = np.random.default_rng(0)
+    logs = jm.Trajectory.read(
+        {"state": ["low"] * 61, "action": ["wait"] * 60 + [None], "reward": [*rng.random(60), None]}
+    )
+    with pytest.warns(UserWarning, match="60 of 60 outcomes were seen once"):
+        jm.envs.estimate_tables(logs, pseudo_counts=1.0)
+
+
 def test_flags_of_other_libraries() -> None:
     model = jm.JointMDP(**WARD)
     done = {"state": ["low", "high"], "action": ["wait", "wait"], "ended": [False, True]}

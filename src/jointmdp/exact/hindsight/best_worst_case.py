@@ -36,6 +36,7 @@ from jointmdp.ground.intervals import Interval
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
 from jointmdp.model.tables import StateLike
+from jointmdp.model.terminal_states import terminal_states
 
 SHOWN = 2  # decisions in the text
 
@@ -78,8 +79,9 @@ class BestWorstCase(ResultFace):
 
     def table(self) -> list[dict[str, Any]]:
         """What is done unlike the log, by step, state and number of changes left, wherever the plan can come to."""
-        rows = []
-        for t, s, left in np.argwhere(self.possible & (self.actions != self.seen.actions[:, None, None])).tolist():
+        rows, lives = [], ~terminal_states(self.model)[:, None]
+        is_other = self.actions != self.seen.actions[:, None, None]
+        for t, s, left in np.argwhere(self.possible & lives & is_other).tolist():
             row = {"step": t, "state": self.model.state_label(s), "changes_left": left}
             done, better = int(self.seen.actions[t]), int(self.actions[t, s, left])
             rows.append(row | {"logged": self.model.action_label(done), "better": self.model.action_label(better)})

@@ -10,6 +10,7 @@ state in which nothing was ever done is taken to be over.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -31,6 +32,7 @@ from jointmdp.model.from_mdp import OrdinaryModel, coupled_model, place_of
 from jointmdp.model.joint_mdp import JointMDP
 
 OVER = "over"  # where an episode is whose last state was not seen
+MANY_OUTCOMES = 50  # from which on most of them seen once are no chance
 MOST = 2**20  # states or actions whose names are numbers
 FEW = 5  # times that an action was tried, of which a repr warns
 
@@ -245,6 +247,12 @@ def estimate_tables(
     S, A = len(state_of), len(action_of)
     if not A:
         raise ModelError("the logs hold no actions")
+    done = {action_of[_key(a)] for each in given for a in each.actions}
+    if actions is None and (never := sorted(set(range(A)) - done)):
+        raise ModelError(
+            f"the actions of the logs are the numbers {', '.join(map(str, sorted(done)))}; {never[0]} never occurs: "
+            f"say actions=range({A}) where it can be done, else name them, as in 'dose {max(done)}'"
+        )
     seen: dict[tuple[int, int, float], int] = {}
     skipped = 0
     for n, each in enumerate(given):
@@ -273,6 +281,15 @@ def estimate_tables(
     _check_ends(given, is_over, state_of)
     prior = dict.fromkeys(seen, added)
     if added:
+        once = sum(count == 1 for count in seen.values())
+        if 2 * once > len(seen) > MANY_OUTCOMES:
+            warnings.warn(
+                f"{once:,} of {len(seen):,} outcomes were seen once: rewards that are hardly ever equal are an outcome "
+                f"each, and pseudo_counts={added:g} for each of them outweigh what was seen. Round the rewards, or add "
+                "nothing",
+                UserWarning,
+                stacklevel=2,
+            )
         by_state: dict[int, dict[tuple[int, float], None]] = {}
         for owner, to, paid in seen:
             by_state.setdefault(0 if outcomes == "all" else owner // A, {})[to, paid] = None

@@ -301,6 +301,15 @@ def read_logs(
         if None in actions[:-1]:
             raise ModelError(f"{where(rows[actions.index(None)], 'action')} is missing; only a last row has none")
         taken = rows[: len(rows) - (actions[-1] is None)]
+        if (
+            len(taken) < len(rows)
+            and "reward" in cells
+            and _number("reward", cells["reward"][rows[-1]], rows[-1], where)
+        ):
+            raise ModelError(
+                f"{where(rows[-1], 'reward')} is given, but no action: a row holds a state, what was done and what "
+                "that paid. Is the action missing, or do rewards stand one row too late?"
+            )
         states = states[: max(len(rows), len(taken) + 1)]
         reward, scenario = (_numbers(name, steps, taken) for name in ("reward", "scenario"))
         over = _is_over(steps, rows, len(taken)) or ended
@@ -317,6 +326,8 @@ def read_logs(
 def _table(source: Any) -> Table:
     if not hasattr(source, "columns") and not isinstance(source, Mapping):
         return _file(source)
+    if any(name in COLUMNS for name in getattr(getattr(source, "index", None), "names", None) or ()):
+        source = source.reset_index()
     names = list(source if isinstance(source, Mapping) else source.columns)
     title = "the table" if isinstance(source, Mapping) else "the data frame"
     if twice := [name for name in names if names.count(name) > 1]:
@@ -611,6 +622,11 @@ class _Names:
         text = text.strip()
         if text in self.texts:
             return self.texts[text]
+        if text.lower() in NOTHING and self.index is None:
+            raise ModelError(
+                f"{where()} is {_short(text)}: a name, or nothing? Leave the cell empty where nothing is meant, else "
+                "call it otherwise, or give the model with its names"
+            )
         if not text or text.lower() in NOTHING:
             return None
         if not WHOLE.fullmatch(text):

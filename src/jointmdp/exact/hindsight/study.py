@@ -102,7 +102,9 @@ class Study(ResultFace):
         means = [math.fsum(column) / len(self) for column in columns.T]
         errors = [math.fsum(each[:, 1]) / len(self) for each in (seen, other, gap)]
         errors = [(1 + 8 * UNIT) * error + 2 * UNIT * abs(mean) for error, mean in zip(errors, means, strict=False)]
-        remarks = ["", "on the noise of each log, given the model", "counterfactual minus observed", why_not]
+        has_future = any(each.seen_return.std > 0 for each in self.answers)
+        beyond = "and what is expected of all that the logs do not show, such as what comes after them" * has_future
+        remarks = [beyond, "on the noise of each log, given the model", "counterfactual minus observed", why_not]
         names = ["observed", "counterfactual", "gap", "model-based"]
         weighted = (np.nan, np.nan) if steps is None else steps.values(np.ones(len(self)))
         rests = no_steps if steps is None else f"rests on {steps.effective:.1f} of {len(self):,} episodes"

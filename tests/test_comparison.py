@@ -678,7 +678,7 @@ def test_coverage_of_the_promise(case):
 
     The eleven cases, two families each, raise a false alarm with probability at most 2.2e-3.
     """
-    t = coverage.tally(case, 40)
+    t = coverage.tally(case, range(40))
     allowed = binom.isf(1e-4, 40, 0.05)
     assert t.decisions - t.gaps <= allowed
     assert t.decisions - t.others <= allowed
@@ -691,7 +691,7 @@ def test_intervals_are_not_wide_for_nothing():
     """At confidence 5 % each look misses with 0.3; that at most 2 of 40 decisions do has a probability below 1e-3."""
     pair = next(case for case in coverage.CASES if case.name == "negative correlation")
     assert stopping.worst_case_error(0.95) == pytest.approx(0.3, abs=0.01)
-    t = coverage.tally(pair, 40, confidence=0.05)
+    t = coverage.tally(pair, range(40), confidence=0.05)
     assert t.decisions - t.gaps > 2
 
 

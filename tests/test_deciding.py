@@ -306,7 +306,7 @@ def test_rare_events_are_not_taken_for_nothing_random():
 
 def test_no_negative_more_when_the_time_is_up():
     def run(decision, seed):
-        return float(decision) + (seed % 2) * 1e-3
+        return float(decision) + np.random.default_rng(seed).integers(2) * 1e-3
 
     found = jm.compare(run, decisions=[1, 8], seconds=1e-9)
     assert found.status is Verdict.TIME

@@ -89,7 +89,8 @@ def test_samples_of_costs_agree_with_what_is_computed() -> None:
 
 
 def test_exports_carry_the_direction(tmp_path: Path) -> None:
-    found = jm.compare(lambda q, seed: q + np.random.default_rng(seed).integers(2), decisions=[1, 5], minimise=True, max_replications=200)
+    coin = lambda q, seed: q + np.random.default_rng(seed).integers(2)  # noqa: E731
+    found = jm.compare(coin, decisions=[1, 5], minimise=True, max_replications=200)
     solution = jm.evaluate(machine(COSTS), [0, 1], minimise=True)
     sample = jm.simulate(machine(COSTS), [0, 1], "worn", num_samples=50, minimise=True)
     gap = solution.gap("worn", "run", "repair")

@@ -211,7 +211,8 @@ def test_costs_are_returns_with_the_other_sign() -> None:
     assert "costs less" in text
     assert "gives" not in text.replace("gives its", "")
     assert "highest" not in text
-    bounded = jm.compare(lambda q, seed: q / 10 + np.random.default_rng(seed).integers(2), decisions=[1, 5], minimise=True, bounds=(0, 2))
+    coin = lambda q, seed: q / 10 + np.random.default_rng(seed).integers(2)  # noqa: E731
+    bounded = jm.compare(coin, decisions=[1, 5], minimise=True, bounds=(0, 2))
     assert bounded.best == 1
     with pytest.raises(jm.ModelError, match=r"returned 2.5, outside the bounds \[0, 2\]"):
         jm.compare(lambda q, seed: 2.5, decisions=[1, 5], minimise=True, bounds=(0, 2))

@@ -115,6 +115,17 @@ def test_what_may_be_a_name_and_what_belongs_to_no_action_are_refused() -> None:
         jm.envs.estimate_tables(jm.Trajectory.read(doses))
 
 
+def test_estimated_tables_go_into_bounds() -> None:
+    told = {"state": ["low", "high", "low"], "action": ["wait", "treat", "treat"], "reward": [1.0, 0.0, 0.5]}
+    logs = jm.Trajectory.read({**told, "next_state": ["high", "low", "end"], "ended": [0, 0, 1]})
+    tables = jm.envs.estimate_tables(logs, pseudo_counts=0.5)
+    model = tables.model(1.0, "independent", "time")
+    ends = jm.bounds.hindsight_bounds(
+        tables.transitions, None, 1.0, "wait", logs[0], "treat", sharing="time", horizon=3
+    )
+    assert jm.hindsight(model, "wait", logs[0], "treat", horizon=3).gap.mean in ends
+
+
 def test_rewards_that_are_hardly_ever_equal_are_warned_of_beside_pseudo_counts() -> None:
     rng = np.random.default_rng(0)
     logs = jm.Trajectory.read(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _weakrefset
 import ctypes
 import gc
 import os
@@ -10,6 +11,7 @@ import sys
 import sysconfig
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -21,6 +23,7 @@ from jointmdp.ground.progress import FIRST_LINE, LONGEST, duration, line_pause
 LIBRARY_FOLDERS = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 # Modules of the standard library in which a thread waits.
 WAITING = {"asyncio", "concurrent", "multiprocessing", "queue", "sched", "selectors", "subprocess", "threading"}
+OF_WEAK_REFERENCES = (weakref.__file__, _weakrefset.__file__)
 STUCK = 2.0  # seconds in one place, after which somebody is told that it is waited for
 INSISTENCE = 0.25  # seconds after which a call that goes on all the same is told again
 MOMENT = 1e-3  # seconds, where it is told as soon as possible
@@ -109,10 +112,12 @@ class Watchdog:
 
     def _rung(self, _: int, frame: FrameType | None) -> None:
         # Each ring sets the next: a timer that rings by itself interrupts its own handler where a process hardly runs.
-        # What is raised in a callback of the garbage collector is swallowed, with a complaint: that one is let go by.
+        # What is raised in a callback of the garbage collector or of a weak reference is swallowed, with a complaint:
+        # those are let go by.
         swallowing, is_swallowed = {getattr(f, "__code__", None) for f in gc.callbacks}, False
         while frame is not None and not is_swallowed:
-            is_swallowed, frame = frame.f_code in swallowing, frame.f_back
+            is_swallowed = frame.f_code in swallowing or frame.f_code.co_filename in OF_WEAK_REFERENCES
+            frame = frame.f_back
         signal.setitimer(signal.ITIMER_REAL, MOMENT if is_swallowed else INSISTENCE)
         if not is_swallowed:
             self._bark()

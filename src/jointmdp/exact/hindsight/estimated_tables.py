@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from jointmdp.exact.hindsight.logged_trajectories import Trajectory, called, given_trajectories, is_missing
-from jointmdp.exact.hindsight.study import intervals
+from jointmdp.exact.hindsight.study_of_logs import intervals
 from jointmdp.ground import checks
 from jointmdp.ground.answers import ResultFace, aligned
 from jointmdp.ground.arrays import Bools, Floats, Ints, summed
@@ -128,6 +128,15 @@ class EstimatedTables(ResultFace):
         found = OrdinaryModel(laws, self.available, self.state_names, self.action_names)
         is_common = checks.as_sharing(sharing) == "time"
         return coupled_model(found, coupling, is_common, checks.as_count("max_entries", max_entries), discount, sharing)
+
+    @property
+    def transitions(self) -> dict[Any, dict[Any, list[tuple[float, Any, float]]]]:
+        """The mean tables as `from_mdp` and `jointmdp.bounds` take them: outcomes by state and action."""
+        found: dict[Any, dict[Any, list[tuple[float, Any, float]]]] = {}
+        for row in self.table():
+            outcomes = found.setdefault(row["state"], {}).setdefault(row["action"], [])
+            outcomes.append((row["probability"], row["successor"], row["reward"]))
+        return found
 
     def _chances(self, draw: int | None) -> Floats:
         o = self.outcomes

@@ -29,7 +29,7 @@ from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk, all_ce
 from jointmdp.exact.hindsight.pairs_ahead import PairsAhead
 from jointmdp.exact.hindsight.plans import TimedPlan, as_changes, but_plan, told
 from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, SeenPaths, ends_of, seen_paths
-from jointmdp.exact.hindsight.study import Study, studied
+from jointmdp.exact.hindsight.study_of_logs import Study, studied
 from jointmdp.exact.law.gap_law import Laws
 from jointmdp.exact.law.pair_graph import NOTHING, GapBranches, Opening, OpeningMoves
 from jointmdp.exact.solution.evaluate import MAX_ORDER

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from jointmdp.decisions.comparing.comparison import Comparison, PairedGap
-from jointmdp.exact.hindsight.study import Study
+from jointmdp.exact.hindsight.study_of_logs import Study
 from jointmdp.exact.law.pair_graph import GapQuery
 from jointmdp.exact.moments.default_solver import solve, solve_horizon
 from jointmdp.exact.moments.pair_solver import Solve

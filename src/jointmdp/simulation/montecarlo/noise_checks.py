@@ -82,6 +82,7 @@ PATIENCE = 5.0  # times as long as here, that another process may take
 PATIENCE_OF_WALKS = 1.0  # seconds beyond what a replication took
 LEAST_PAIRED = 50  # replications that tell whether pairing saves anything
 OTHER_HASHES, MOST_SECONDS = "1", 30.0  # of a new process, and how long one waits for it
+SAME = 1 - 1e-9  # a correlation that leaves nothing to be shown
 UNTOUCHED = 4  # actions that are asked in one state, and draws of noise with which that is looked at
 STARTS = 6  # that are held against each other
 WALK = 20  # steps that are looked at, to see whether noise moves anything
@@ -526,10 +527,10 @@ class NoiseChecks:
             if pairing.doubt:
                 what = "Do they draw from the same streams, for the same purpose? See jointmdp.audit."
                 self._warn(f"{PAIRS_NOTHING}: {pairing.doubt}. {what}")
-            elif not self._is_followed and not all(pair.is_much for pair in pairing.pairs):
+            elif not self._is_followed and any(pair.correlation < SAME for pair in pairing.pairs):
                 self._warn(
-                    f"What {self.name} draws cannot be followed (dice of its own, an engine in another language), and "
-                    f"that the decisions share it is not shown either: {pairing.text}."
+                    f"What {self.name} draws cannot be followed (dice of its own, an engine in another language): that "
+                    f"the decisions share it, draw by draw, is not shown. What pairing tells: {pairing.text}."
                 )
         return self.warnings
 

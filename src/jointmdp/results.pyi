@@ -17,8 +17,8 @@ from .exact.hindsight.estimated_tables import EstimatedTables as EstimatedTables
 from .exact.hindsight.estimated_tables import TableSpread as TableSpread
 from .exact.hindsight.hindsight import Hindsight as Hindsight
 from .exact.hindsight.hindsight import Hindsights as Hindsights
-from .exact.hindsight.study import Estimate as Estimate
-from .exact.hindsight.study import Study as Study
+from .exact.hindsight.study_of_logs import Estimate as Estimate
+from .exact.hindsight.study_of_logs import Study as Study
 from .exact.law.gap_law import GapLaw as GapLaw
 from .exact.law.gap_law import SignProbabilities as SignProbabilities
 from .exact.moments.asked_pairs import ReachableSize as ReachableSize

@@ -23,6 +23,7 @@ from jointmdp.ground.progress import FIRST_LINE, LONGEST, duration, line_pause
 LIBRARY_FOLDERS = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 # Modules of the standard library in which a thread waits.
 WAITING = {"asyncio", "concurrent", "multiprocessing", "queue", "sched", "selectors", "subprocess", "threading"}
+OWN_FOLDERS = (*LIBRARY_FOLDERS, os.path.dirname(os.path.dirname(__file__)))
 OF_WEAK_REFERENCES = (weakref.__file__, _weakrefset.__file__)
 STUCK = 2.0  # seconds in one place, after which somebody is told that it is waited for
 INSISTENCE = 0.25  # seconds after which a call that goes on all the same is told again
@@ -112,11 +113,13 @@ class Watchdog:
 
     def _rung(self, _: int, frame: FrameType | None) -> None:
         # Each ring sets the next: a timer that rings by itself interrupts its own handler where a process hardly runs.
-        # What is raised in a callback of the garbage collector or of a weak reference is swallowed, with a complaint:
-        # those are let go by.
+        # What is raised in a callback of the garbage collector or of a weak reference, or in a library's `__del__`, is
+        # swallowed, with a complaint: those are let go by.
         swallowing, is_swallowed = {getattr(f, "__code__", None) for f in gc.callbacks}, False
         while frame is not None and not is_swallowed:
-            is_swallowed = frame.f_code in swallowing or frame.f_code.co_filename in OF_WEAK_REFERENCES
+            file = frame.f_code.co_filename
+            is_del = frame.f_code.co_name == "__del__" and file.startswith(OWN_FOLDERS)
+            is_swallowed = is_del or frame.f_code in swallowing or file in OF_WEAK_REFERENCES
             frame = frame.f_back
         signal.setitimer(signal.ITIMER_REAL, MOMENT if is_swallowed else INSISTENCE)
         if not is_swallowed:

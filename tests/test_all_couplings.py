@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.optimize import linprog
+from zoo import daily
 
 import jointmdp as jm
 from jointmdp.exact.hindsight.all_couplings import IntervalStep, LoggedMDP, interval_step
@@ -151,7 +152,7 @@ def test_rounding_is_counted() -> None:
 COUPLINGS: list[Any] = ["comonotone", "independent", "maximal", "antithetic", "gumbel-max"]
 
 
-@pytest.mark.parametrize("sharing", ["time", "state"])
+@pytest.mark.parametrize("sharing", daily(["time", "state"]))
 def test_no_coupling_leaves_the_bounds(sharing: Any) -> None:
     for seed in range(2):
         tiny = Tiny(seed, states=3)

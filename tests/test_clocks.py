@@ -190,13 +190,16 @@ def test_no_callback_of_the_garbage_collector_is_interrupted() -> None:
         while time.monotonic() < ended:
             pass
 
+    def collect_and_wait() -> None:
+        gc.collect()
+        time.sleep(60)
+
     gc.callbacks.append(slow)
     try:
         with Watchdog(0.02) as dog:
             dog.begin("the step")
             with pytest.raises(OutOfTime):  # as soon as the callback has returned
-                gc.collect()
-                time.sleep(60)
+                collect_and_wait()
     finally:
         gc.callbacks.remove(slow)
     assert dog.late is not None

@@ -70,7 +70,8 @@ def gap_law(model: jm.JointMDP, policy: Floats, s: int, a: int, b: int) -> dict[
     return found
 
 
-@pytest.mark.parametrize("sharing", daily(["time", "state", "none"]))
+@pytest.mark.slow  # a long compilation, and enumeration says the same every day
+@pytest.mark.parametrize("sharing", ["time", "state", "none"])
 def test_moments_of_all_orders_are_those_of_the_model_with_time(sharing: str) -> None:
     for model, policy in models(3, sharing):
         whole, rows = with_time(model, policy)

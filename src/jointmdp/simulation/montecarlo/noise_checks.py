@@ -142,7 +142,11 @@ class NoiseChecks:
         first = UNMET + RECORDED * next(checks_made)
         simulator: Any = self.found.simulator
         walks = self._walks(next(checks_made))
-        ask = (lambda: self._rows(count, first, is_backwards=True)) if self._is_run else (lambda: walks(True))
+        ask = (
+            (lambda: self._rows(count, first, is_backwards=True))
+            if self._is_run
+            else (lambda: walks(is_backwards=True))
+        )
         begun = time.monotonic()
         copy = forked(simulator, ask) if self._is_run or self._is_stepped else None
         if copy is not None:
@@ -223,9 +227,7 @@ class NoiseChecks:
 
     def _walks(self, check: int) -> Callable[..., Rows]:
         simulator: Any = self.found.simulator
-        return lambda is_backwards=False: walked(
-            simulator, 0, check, range(len(simulator.action_names)), is_backwards=is_backwards
-        )
+        return lambda **settings: walked(simulator, 0, check, range(len(simulator.action_names)), **settings)
 
     def _check_walks(
         self, before: ForkedRun, walks: Callable[..., Rows], seconds: float, codes: Collection[CodeType]
@@ -243,7 +245,7 @@ class NoiseChecks:
                 f"what earlier steps of {self.name} leave behind shows in later ones under the same noise: something "
                 "is kept outside of the state, in the environment, its class, a cache or a generator"
             )
-        self._judge(needed(simulator, walks, _paid_otherwise, seconds, codes))
+        self._judge(needed(simulator, lambda: walks(seeds=0), _paid_otherwise, seconds, codes))
 
     def _judge(self, memory: Needed) -> None:
         """Refuse what depends on a memory."""

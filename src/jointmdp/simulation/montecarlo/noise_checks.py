@@ -79,6 +79,7 @@ UNMET = 2**31  # replications from here on are trials: nobody samples so many
 FEW = 20  # replications from which on it is odd that none differs from another
 RECORDED, MORE_SECONDS = 48, 0.25  # replications whose streams are looked at, more than those run again where quick
 PATIENCE = 5.0  # times as long as here, that another process may take
+FOR_MEMORIES = 8.0  # seconds at least, on machines with other work, to try what is kept
 PATIENCE_OF_WALKS = 1.0  # seconds beyond what a replication took
 LEAST_PAIRED = 50  # replications that tell whether pairing saves anything
 OTHER_HASHES, MOST_SECONDS = "1", 30.0  # of a new process, and how long one waits for it
@@ -188,7 +189,7 @@ class NoiseChecks:
                     f"after those behind it. Look for something kept from run to run, a cache that leaves out the "
                     f"decision{named}"
                 )
-            seconds = max(1.0, PATIENCE * (time.monotonic() - begun))
+            seconds = max(FOR_MEMORIES, PATIENCE * (time.monotonic() - begun))
             memory = needed(simulator, lambda: self._rows(1, first), _first_differ, seconds, codes)
             if others is not None:
                 self._judge(memory)
@@ -245,7 +246,7 @@ class NoiseChecks:
                 f"what earlier steps of {self.name} leave behind shows in later ones under the same noise: something "
                 "is kept outside of the state, in the environment, its class, a cache or a generator"
             )
-        self._judge(needed(simulator, lambda: walks(seeds=0), _paid_otherwise, seconds, codes))
+        self._judge(needed(simulator, lambda: walks(seeds=0), _paid_otherwise, seconds + FOR_MEMORIES, codes))
 
     def _judge(self, memory: Needed) -> None:
         """Refuse what depends on a memory."""

@@ -141,7 +141,7 @@ def memories(root: Any, ran: Collection[types.CodeType] = ()) -> Iterator[Memory
         elif isinstance(value, np.ndarray) and code.writes_items and _may_be_table(value):
             yield _in_array(where, value)
     for slot in code.slots(held):
-        if slot.read() is not None and not isinstance(slot.read(), types.FunctionType | types.ModuleType):
+        if slot.read() is not None and not isinstance(slot.read(), types.FunctionType | types.ModuleType | type):
             yield slot.memory()
 
 

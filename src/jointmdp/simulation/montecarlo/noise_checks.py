@@ -10,6 +10,7 @@ after sampling it is seen whether pairing has saved anything. `jointmdp.audit` l
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import time
 import warnings
@@ -224,7 +225,8 @@ class NoiseChecks:
         """Whether it is somebody's own simulator whose actions are known."""
         simulator: Any = self.found.simulator
         is_own = isinstance(self.found.sampler, QuerySampler) and not isinstance(simulator, TableSimulator)
-        return is_own and simulator is not None and simulator.action_names is not None
+        is_notebook = "zmq" in sys.modules  # whose kernel dies of copies of an environment's process
+        return is_own and not is_notebook and simulator is not None and simulator.action_names is not None
 
     def _walks(self, check: int) -> Callable[..., Rows]:
         simulator: Any = self.found.simulator

@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jointmdp.ground import checks
-from jointmdp.ground.arrays import Floats, Ints, expand
+from jointmdp.ground.arrays import Bools, Floats, Ints, counted_once, expand
 from jointmdp.ground.checks import Sharing
 from jointmdp.model.action_laws import ActionLaws, numbered_laws
 from jointmdp.model.couplings import GumbelMax, coupled_tables, laws_given, relative_error
 from jointmdp.model.joint_mdp import JointMDP, MarginalMDP
 from jointmdp.model.tables import as_available
+from jointmdp.model.terminal_states import terminal_states
 
 AT_ONCE = 2**18  # numbers of laws that are sorted at once
 TABLES = ("probabilities", "rewards", "successors")
@@ -56,6 +57,14 @@ class Outcomes(NamedTuple):
         is_in = places < self.starts[laws + 1][:, None]
         places = np.where(is_in, places, 0)
         return np.where(is_in, self.probabilities[places], 0.0), self.rewards[places], self.successors[places]
+
+    def alone(self, states: Ints, rows: Floats) -> tuple[Ints, Floats, Floats, Ints]:
+        """Of branches in these states that take actions by `rows`: who gets what, how likely, paid what, and where."""
+        i, action = np.nonzero(rows)
+        owner, place = expand(self.starts, states[i] * rows.shape[1] + action)
+        who, weight = i[owner], self.probabilities[place] * rows[i, action][owner]
+        first, total = counted_once((who, self.successors[place], self.rewards[place]), weight)
+        return who[first], total, self.rewards[place[first]], self.successors[place[first]]
 
     def given(self, seen: Ints, outcome: Ints, other: Ints) -> tuple[Ints, Ints, Floats, Floats]:
         """What the laws `other` get, given that the laws `seen` got an `outcome` by its place in the law; ``[M]`` each.
@@ -222,3 +231,13 @@ class GumbelModel(JointMDP):
         """How many states and actions there are, in words."""
         counts = ((self.num_states, "state"), (self.num_actions, "action"))
         return ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts) + ", Gumbel noise"
+
+
+def ends_of(model: JointMDP) -> Bools:
+    """States where nothing is paid any more, ``[S]``."""
+    if not isinstance(model, GumbelModel):
+        return terminal_states(model)
+    laws = model.outcomes
+    state = np.repeat(np.arange(len(laws.starts) - 1), np.diff(laws.starts)) // model.num_actions
+    goes_on = (laws.successors != state) | (laws.rewards != 0)
+    return np.bincount(state[goes_on], minlength=model.num_states) == 0

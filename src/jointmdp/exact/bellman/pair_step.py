@@ -19,13 +19,15 @@ unavailable actions are among these, and what stands in the tables there is not 
 The step stands here in two forms, and everything that solves, lists, shards or weighs pairs is made of them:
 
 - **as moves of listed pairs**, in NumPy, in this file: `PairStep`. `PairWalk` finds the pairs that moves lead to,
-  `PairLister` lists them for moments, `PairPush` carries weights forward along them;
+  `PairLister` lists them for moments, `PairPush` carries weights forward along them. Under Gumbel noise, which has no
+  scenarios, the moves come from the law of two actions: `GumbelStep`;
 - **as an operator on arrays over pairs of states**, in JAX: `pair_sweep`. Its products are those of `sparse_products`,
   which has its compiled twin in `pallas_kernels` on a GPU; `numba_sweeps` is its compiled twin on a CPU.
 
 `tests/test_pair_step.py` holds all forms against each other.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import pairwise
@@ -36,7 +38,9 @@ import scipy.sparse as sp
 from jaxtyping import Float
 from numpy import ndarray
 
-from jointmdp.ground.arrays import Bools, Floats, Ints, counted_once, distinct, expand, summed
+from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, counted_once, distinct, expand, summed
+from jointmdp.model.couplings import relative_error
+from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
 
 # What a positive probability is at least. A bound may count an event as likelier than it is; products of two such
@@ -97,6 +101,12 @@ def branch_lists(model: JointMDP, policy: Floats, has_rewards: bool = True) -> B
     return BranchLists(chances, starts, total, rewards[first], to[first])
 
 
+def lists_of_laws(model: GumbelModel, policy: Floats) -> BranchLists:
+    """The same of a model that has laws of actions instead of tables: noise is one's own."""
+    state, weight, paid, to = model.outcomes.alone(np.arange(model.num_states), policy)
+    return BranchLists(np.ones(1), np.searchsorted(state, np.arange(model.num_states + 1)), weight, paid, to)
+
+
 def branch_outcomes(model: JointMDP, policy: Floats) -> Outcomes:
     """What a branch can do in each state, as padded arrays."""
     return padded_lists(branch_lists(model, policy))
@@ -121,10 +131,14 @@ class Moves(NamedTuple):
     loss: Floats
     first: Ints
     second: Ints
+    off: Floats  # the weight is off by so much at most, beside rounding of its own size
 
 
 class PairStep:
     """One step of any two branches of a model, listed move by move."""
+
+    is_factored = True
+    """Whether pairs that are not together move one branch after the other, given the noise of `branches`."""
 
     def __init__(
         self,
@@ -140,11 +154,22 @@ class PairStep:
         self.policies = policy, policy if other is None else other
         self.is_shared = model.sharing != "none"
         self.can_merge, self.has_rewards = can_merge and self.is_shared, has_rewards
-        own = branch_lists(model, policy, has_rewards)
+        own = self._lists(policy)
         is_one = other is None or other is policy
-        self.branches = own, own if is_one else branch_lists(model, self.policies[1], has_rewards)
-        self._scenarios = _lists_of(model.probabilities > 0)
+        self.branches = own, own if is_one else self._lists(self.policies[1])
         self._actions = [_lists_of(each > 0) for each in self.policies]
+
+    def _lists(self, policy: Floats) -> BranchLists:
+        return branch_lists(self.model, policy, self.has_rewards)
+
+    @cached_property
+    def _scenarios(self) -> tuple[Ints, Ints]:
+        return _lists_of(self.model.probabilities > 0)
+
+    @property
+    def roundings(self) -> int:
+        """That weights of moves go through, and by which those of a step may sum to something else than 1."""
+        return self.model.num_scenarios * (self.model.num_actions + 4)
 
     def is_together(self, s: Ints, t: Ints) -> Bools:
         """Whether branches step by one scenario because they are in one state."""
@@ -169,24 +194,46 @@ class PairStep:
         row = i % max(len(s), 1)
         nothing = np.zeros(len(x))
         gain, loss = (one.rewards[x], two.rewards[y]) if self.has_rewards else (nothing, nothing)
-        return Moves(row, weight, gain, loss, one.successors[x], two.successors[y])
+        return Moves(row, weight, gain, loss, one.successors[x], two.successors[y], nothing)
 
     def together(self, s: Ints) -> Moves:
         """Two branches in each of the states s, where they share the scenario; what makes them one is left out."""
-        model, (one, two) = self.model, self.policies
-        (firsts, a), (seconds, b), (starts, w) = *self._actions, self._scenarios
-        i, x = expand(firsts, s)
-        j, y = expand(seconds, s[i])
-        row, a, b = i[j], a[x[j]], b[y]
+        row, a, b, chance = self._drawn(s, s)
         if self.can_merge:
-            row, a, b = (each[a != b] for each in (row, a, b))
-        chance = positive(one[s[row], a] * two[s[row], b])
-        k, z = expand(starts, s[row])
-        row, a, b, w, chance = row[k], a[k], b[k], w[z], chance[k]
-        at = s[row], w
-        r, to = model.rewards, model.successors
-        weight = model.probabilities[at] * chance
-        return Moves(row, weight, r[(*at, a)], r[(*at, b)], to[(*at, a)], to[(*at, b)])
+            row, a, b, chance = (each[a != b] for each in (row, a, b, chance))
+        found = self.by_actions(s[row], a, b)
+        return found._replace(row=row[found.row], weight=found.weight * chance[found.row])
+
+    def _drawn(self, s: Ints, t: Ints) -> tuple[Ints, Ints, Ints, Floats]:
+        """The actions that branches in s and t draw: whose they are, both actions, and how probable they are."""
+        (firsts, a), (seconds, b), (one, two) = *self._actions, self.policies
+        i, x = expand(firsts, s)
+        j, y = expand(seconds, t[i])
+        row, a, b = i[j], a[x[j]], b[y]
+        return row, a, b, positive(one[s[row], a] * two[t[row], b])
+
+    def by_actions(self, s: Ints, a: Ints, b: Ints) -> Moves:
+        """Two branches in each of the states s take these actions, on one scenario if they share it."""
+        model, (starts, w) = self.model, self._scenarios
+        p, r, to = model.probabilities, model.rewards, model.successors
+        row, z = expand(starts, s)
+        other, chance = z, np.ones(len(z))
+        if not self.is_shared:
+            i, other = expand(starts, s[row])
+            row, z = row[i], z[i]
+            chance = p[s[row], w[other]]
+        weight, one, two = p[s[row], w[z]] * chance, (s[row], w[z], a[row]), (s[row], w[other], b[row])
+        return Moves(row, weight, r[one], r[two], to[one], to[two], np.zeros(len(row)))
+
+    def differs_together(self, s: Ints) -> Bools:
+        """Whether two branches in one state may be paid differently, by the table's own numbers."""
+        one, two = self.policies
+        found = np.zeros(len(s), dtype=bool)
+        for i, state in enumerate(s.tolist()):
+            taken = (one[state] > 0) | (two[state] > 0)
+            rewards = self.model.rewards[state][self.model.probabilities[state] > 0][:, taken]
+            found[i] = bool(np.any(rewards.max(axis=1) > rewards.min(axis=1)))
+        return found
 
     def ties(self, s: Ints) -> Floats:
         """The probability that two branches in one state become one."""
@@ -197,6 +244,80 @@ class PairStep:
         lists = self.branches[branch]
         i, x = expand(lists.starts, s)
         return i, lists.weights[x], lists.rewards[x], lists.successors[x]
+
+
+class GumbelStep(PairStep):
+    """The same under Gumbel noise, of which the law of every two actions is known (`model.couplings`).
+
+    Branches that share the noise of outcomes in time meet it in distinct states, too; nothing that two actions share
+    makes them independent given it, so all that both can get is listed.
+    """
+
+    model: GumbelModel
+
+    def _lists(self, policy: Floats) -> BranchLists:
+        return lists_of_laws(self.model, policy)
+
+    @property
+    def is_factored(self) -> bool:  # type: ignore[override]
+        return self.model.sharing != "time"
+
+    @property
+    def roundings(self) -> int:
+        return math.ceil(2 * relative_error(2 * self.model.outcomes.width) / UNIT)
+
+    def counts(self, s: Ints, t: Ints) -> Ints:
+        one, two = (branch.lengths[0] for branch in self.branches)
+        sizes = np.zeros((self.size, self.model.num_actions), dtype=np.int64)
+        sizes.ravel()[:] = np.diff(self.model.outcomes.starts)
+        mine, theirs = (np.sum(sizes * (policy > 0), axis=1) for policy in self.policies)
+        is_met = self.is_together(s, t) | (not self.is_factored)
+        return np.where(is_met, mine[s] * theirs[t], one[s] * two[t])
+
+    def apart(self, s: Ints, t: Ints) -> Moves:
+        if self.is_factored:
+            return super().apart(s, t)
+        row, a, b, chance = self._drawn(s, t)
+        return self._met(s[row], a, t[row], b, row, chance)
+
+    def by_actions(self, s: Ints, a: Ints, b: Ints) -> Moves:
+        if self.is_shared:
+            return self._met(s, a, s, b, np.arange(len(s)), np.ones(len(s)))
+        laws, size = self.model.outcomes, self.model.num_actions
+        row, one = expand(laws.starts, s * size + a)
+        i, two = expand(laws.starts, (s * size + b)[row])
+        row, one, p, to = row[i], one[i], laws.probabilities, laws.successors
+        return Moves(row, p[one] * p[two], laws.rewards[one], laws.rewards[two], to[one], to[two], np.zeros(len(i)))
+
+    def differs_together(self, s: Ints) -> Bools:
+        moves, found = self.together(s), np.zeros(len(s), dtype=bool)
+        found[moves.row[moves.gain != moves.loss]] = True
+        return found
+
+    def _met(  # many parameters: where both branches are, what they do, whose moves these are, and how probable
+        self, s: Ints, a: Ints, t: Ints, b: Ints, row: Ints, chance: Floats
+    ) -> Moves:
+        """All that two actions can get together."""
+        laws = self.model.outcomes
+        one, two = s * self.model.num_actions + a, t * self.model.num_actions + b
+        asked, which = np.unique(one * (len(laws.starts) - 1) + two, return_inverse=True)
+        first, second = np.divmod(asked, len(laws.starts) - 1)
+        pair, got = expand(laws.starts, first)
+        i, other, weight, off = laws.given(first[pair], got - laws.starts[first][pair], second[pair])
+        order = np.argsort(pair[i], kind="stable")
+        pair, got, other, p = pair[i][order], got[i][order], other[order], laws.probabilities[got[i][order]]
+        n, m = expand(np.searchsorted(pair, np.arange(len(asked) + 1)), which)
+        weight, off = (p * weight[order])[m] * chance[n], (p * off[order])[m] * chance[n]
+        r, to = laws.rewards, laws.successors
+        return Moves(row[n], weight, r[got[m]], r[other[m]], to[got[m]], to[other[m]], off)
+
+
+def pair_step(
+    model: JointMDP, policy: Floats, other: Floats | None = None, *, can_merge: bool = True, has_rewards: bool = True
+) -> PairStep:
+    """The step of a model: from its tables, or under Gumbel noise from the laws of its actions."""
+    kind = GumbelStep if isinstance(model, GumbelModel) else PairStep
+    return kind(model, policy, other, can_merge=can_merge, has_rewards=has_rewards)
 
 
 def _lists_of(mask: Bools) -> tuple[Ints, Ints]:
@@ -305,8 +426,9 @@ class PairWalk:
         return NodeMoves._make(np.concatenate(column) for column in zip(*found, strict=True))
 
     def _whole(self, codes: Ints, moves: Moves) -> NodeMoves:
-        row, weight, gain, loss, first, second = moves
-        return NodeMoves(codes[row], weight, gain, loss, np.ones(len(row), bool), self.code(first, second))
+        row, weight, gain, loss, first, second, off = moves
+        # A law may count an event as likelier than it is.
+        return NodeMoves(codes[row], weight + off, gain, loss, np.ones(len(row), bool), self.code(first, second))
 
 
 def stretches(sizes: Ints, most: int) -> list[slice]:

@@ -47,7 +47,7 @@ from jointmdp.exact.hindsight.logged_trajectories import (
     until,
 )
 from jointmdp.exact.hindsight.plans import as_changes, as_logged, not_available
-from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, ends_of, same_rewards, seen_paths
+from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, same_rewards, seen_paths
 from jointmdp.exact.moments.default_solver import PolicyBranch
 from jointmdp.exact.solution.evaluate import check_ends
 from jointmdp.ground import checks
@@ -57,7 +57,7 @@ from jointmdp.ground.intervals import Interval
 from jointmdp.model.action_laws import ActionLaws
 from jointmdp.model.couplings import GumbelMax
 from jointmdp.model.from_mdp import ordinary_model
-from jointmdp.model.gumbel_max import GumbelModel
+from jointmdp.model.gumbel_max import GumbelModel, ends_of
 from jointmdp.model.policies import as_policy, as_timed_policy, depends_on_time
 from jointmdp.model.tables import ActionLike
 

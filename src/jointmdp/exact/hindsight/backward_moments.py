@@ -11,14 +11,14 @@ from functools import cached_property
 
 import numpy as np
 
-from jointmdp.exact.hindsight.known_returns import KnownReturns, Moves, PairEnds, backed_up
 from jointmdp.exact.hindsight.logged_trajectories import UNSEEN, SeenSteps
 from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk
-from jointmdp.exact.hindsight.pairs_ahead import PairsAhead
 from jointmdp.exact.hindsight.scenario_posteriors import SeenPaths
 from jointmdp.exact.moments.certificates import Status, report_missed
 from jointmdp.exact.moments.default_solver import PolicyBranch, policies_gap, shared_pairs, solve_horizon
+from jointmdp.exact.moments.known_returns import KnownReturns, Moves, PairEnds, backed_up
 from jointmdp.exact.moments.pair_solver import Solve
+from jointmdp.exact.moments.pairs_ahead import PairsAhead
 from jointmdp.exact.moments.stored_moments import KnownMoments, StateMoments, about_mean, difference_of
 from jointmdp.exact.solution.evaluate import check_ends, evaluate
 from jointmdp.exact.solution.solution import Solution
@@ -119,7 +119,7 @@ class Ends:
     @cached_property
     def ahead(self) -> PairsAhead:
         """Pairs by the moves of the walk."""
-        return PairsAhead(self.other, self.policy, self.order)
+        return PairsAhead(self.model, self.policy, self.other.policy, self.other.can_merge, self.order)
 
     def _solved(self, left: int | None, is_over: bool) -> PairEnds:
         """What follows where so many steps are `left`; `is_over` where the seen branch is paid nothing any more."""

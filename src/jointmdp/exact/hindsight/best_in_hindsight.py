@@ -13,14 +13,14 @@ from jointmdp.exact.hindsight.best_plan import BestPlan
 from jointmdp.exact.hindsight.hindsight import Hindsight, Hindsights, Question, answered, laws_after
 from jointmdp.exact.hindsight.logged_trajectories import Trajectory, given_trajectories, named_trajectory, seen_steps
 from jointmdp.exact.hindsight.other_branch import OtherBranch, all_cells
-from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, ends_of
+from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE
 from jointmdp.exact.law.gap_law import Laws
 from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground import checks
 from jointmdp.ground.answers import ResultFace
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.progress import Meter
-from jointmdp.model.gumbel_max import GumbelModel
+from jointmdp.model.gumbel_max import ends_of
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy, uniform_policy
 
@@ -303,7 +303,6 @@ def best_in_hindsight(
     tolerance = checks.as_positive("reward_tolerance", reward_tolerance)
     after = OtherBranch(model, chosen, None, can_merge=True, known=all_cells(model))
     ends = Ends(model, chosen, after, 2, horizon, solution, over)
-    ahead = ends.ahead if isinstance(model, GumbelModel) else None
     laws: dict[int | None, Laws] = {}
     words = "the best actions" if changes is None else f"the best {_changes(changes)}"
     found = []
@@ -320,7 +319,7 @@ def best_in_hindsight(
                 plan = BestPlan(model, seen.actions, changes, over)
                 branch = replace(after, plan=plan, kept=plan.columns - 1)
                 name = "the trajectory" if len(given) == 1 and each.episode is None else "it"
-                how = branch, words, tolerance, laws[span], 0, n, ahead, name, each.episode
+                how = branch, words, tolerance, laws[span], 0, n, name, each.episode
                 question = Question(model, seen, seen, *how)
                 end = nothing_follows(2) if span == steps else ends.after(seen, span)
                 plan.find(question.paths, branch, end)

@@ -19,11 +19,11 @@ import numpy as np
 
 from jointmdp.exact.hindsight.logged_trajectories import Trajectory
 from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, all_cells, node_moves, seen_moves
-from jointmdp.exact.hindsight.scenario_posteriors import SeenPaths, SeenStep, ends_of
+from jointmdp.exact.hindsight.scenario_posteriors import SeenPaths, SeenStep
 from jointmdp.ground.answers import ResultFace
 from jointmdp.ground.arrays import Bools, Floats, Ints, summed
 from jointmdp.ground.errors import ModelError
-from jointmdp.model.gumbel_max import GumbelModel
+from jointmdp.model.gumbel_max import GumbelModel, ends_of
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import uniform_policy
 

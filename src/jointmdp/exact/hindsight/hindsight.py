@@ -14,7 +14,6 @@ import numpy as np
 
 from jointmdp.exact.hindsight.backward_moments import Ends, backward, of_node
 from jointmdp.exact.hindsight.counterfactual_model import OtherCourses, check_size, drawn_courses, kernel_of
-from jointmdp.exact.hindsight.known_returns import KnownReturns, PairEnds
 from jointmdp.exact.hindsight.logged_trajectories import (
     UNSEEN,
     SeenSteps,
@@ -26,12 +25,12 @@ from jointmdp.exact.hindsight.logged_trajectories import (
     until,
 )
 from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk, all_cells, walk
-from jointmdp.exact.hindsight.pairs_ahead import PairsAhead
 from jointmdp.exact.hindsight.plans import TimedPlan, as_changes, but_plan, told
-from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, SeenPaths, ends_of, seen_paths
+from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, SeenPaths, seen_paths
 from jointmdp.exact.hindsight.study_of_logs import Study, studied
 from jointmdp.exact.law.gap_law import Laws
 from jointmdp.exact.law.pair_graph import NOTHING, GapBranches, Opening, OpeningMoves
+from jointmdp.exact.moments.known_returns import KnownReturns, PairEnds
 from jointmdp.exact.solution.evaluate import MAX_ORDER
 from jointmdp.exact.solution.gap import Gap
 from jointmdp.exact.solution.solution import Solution
@@ -43,7 +42,7 @@ from jointmdp.ground.files import FilePath
 from jointmdp.ground.intervals import Interval
 from jointmdp.ground.progress import Meter
 from jointmdp.model.couplings import relative_error
-from jointmdp.model.gumbel_max import GumbelModel
+from jointmdp.model.gumbel_max import GumbelModel, ends_of
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy, as_timed_policy, depends_on_time
 from jointmdp.model.tables import ActionLike
@@ -68,8 +67,6 @@ class Question:
     start: int
     number: int
     """Of the trajectory among those given."""
-    ahead: PairsAhead | None = None
-    """What follows the log where no table holds it."""
     name: str = "the trajectory"
     episode: Any = None
     """What the trajectory is called."""
@@ -112,26 +109,8 @@ class Question:
             parts.append((first + moves.parent, moves.weight + moves.off, moves.gain, moves.loss, node, here, there))
             terms += self._terms
             first = after
-        *columns, here, there = [np.concatenate(column) for column in zip(*parts, strict=True)]
-        if self.ahead is None:
-            return OpeningMoves._make([*columns, here, there, first, terms])
-        return self._with_pairs(columns, here, there, first, terms + self._terms)
-
-    def _with_pairs(self, columns: list[Any], here: Ints, there: Ints, first: int, terms: int) -> OpeningMoves:
-        """With the pairs after the log as nodes: no table holds their laws."""
-        assert self.ahead is not None
-        is_pair = here != NOTHING
-        if not is_pair.any():
-            nothing = np.full(len(here), NOTHING)
-            return OpeningMoves._make([*columns, nothing, nothing, first, terms])
-        known, moves = self.ahead.listed(np.unique(self.ahead.code(here[is_pair], there[is_pair])), self.left)
-        asked = np.searchsorted(known, self.ahead.code(here, there))
-        columns[-1] = np.where(is_pair, first + asked, columns[-1])
-        more = (first + moves.parent, moves.weight + moves.off, moves.gain, moves.loss)
-        child = np.where(moves.child == ONE, NOTHING, first + moves.child)
-        columns = [np.append(*both) for both in zip(columns, (*more, child), strict=True)]
-        nothing = np.full(len(columns[0]), NOTHING)
-        return OpeningMoves._make([*columns, nothing, nothing, first + len(known), terms])
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        return OpeningMoves._make([*columns, first, terms])
 
     @property
     def _terms(self) -> int:
@@ -515,7 +494,6 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
     branch = OtherBranch(model, other, number, can_merge=number is not None or is_planned, known=cells)
     over = ends_of(model)
     ends = Ends(model, chosen, branch, order, horizon, solution, over)
-    ahead = ends.ahead if isinstance(model, GumbelModel) else None
     laws: dict[int | None, Laws] = {}
     timed: dict[tuple[int, int], OtherBranch] = {}
     questions = []
@@ -529,7 +507,11 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
                 if span not in laws:
                     laws[span] = laws_after(branch, chosen, span)
                 # Pairs after an episode that is over need no plan, and are the same for all logs.
-                known = seen if span is None or (ahead and not is_planned) else until(model, seen, span, over)
+                known = (
+                    seen
+                    if span is None or (isinstance(model, GumbelModel) and not is_planned)
+                    else until(model, seen, span, over)
+                )
                 if but is not None:
                     changes = as_changes(model, but, len(seen.actions), t)
                     words = told(model, changes, t)
@@ -541,7 +523,7 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
                         timed[t, steps] = replace(branch, plan=TimedPlan(rows[t:]))
                     branch = timed[t, steps]
                 name = called(n, len(given), each.episode)
-                parts = (branch, words, reward_tolerance, laws[span], t, n, ahead, name, each.episode)
+                parts = (branch, words, reward_tolerance, laws[span], t, n, name, each.episode)
                 questions.append(Question(model, seen, known, *parts))
     if not questions:
         raise ModelError(f"{words} was not available at any step of the trajectory")
@@ -559,9 +541,8 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
 
 
 def laws_after(branch: OtherBranch, chosen: Floats, span: int | None) -> Laws:
-    """Laws of gaps over so many steps. Under Gumbel noise openings hold all that follows the log."""
-    model = branch.model.alone if isinstance(branch.model, GumbelModel) else branch.model
-    return Laws(GapBranches(model, branch.policy, chosen, branch.can_merge), span)
+    """Laws of gaps over so many steps."""
+    return Laws(GapBranches(branch.model, branch.policy, chosen, branch.can_merge), span)
 
 
 def _starts(model: JointMDP, seen: SeenSteps, action: int | None, start: int | str) -> Sequence[int]:

@@ -18,13 +18,12 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from jointmdp.exact.bellman.pair_step import BranchLists, Outcomes, branch_outcomes, padded_lists
+from jointmdp.exact.bellman.pair_step import Outcomes, branch_outcomes, lists_of_laws, padded_lists
 from jointmdp.exact.bellman.pair_sweep import policy_support
 from jointmdp.exact.hindsight.logged_trajectories import UNSEEN
 from jointmdp.exact.hindsight.scenario_posteriors import SeenPaths, SeenStep
-from jointmdp.ground.arrays import Bools, Floats, Ints, counted_once, expand, grouped, summed
+from jointmdp.ground.arrays import Bools, Floats, Ints, expand, grouped, summed
 from jointmdp.model.gumbel_max import GumbelModel
-from jointmdp.model.gumbel_max import Outcomes as LawOutcomes
 from jointmdp.model.joint_mdp import JointMDP
 
 ONE = -1  # the child where both branches are one
@@ -102,9 +101,7 @@ class OtherBranch:
     def outcomes(self) -> Outcomes:
         """What it does with noise of its own."""
         if isinstance(self.model, GumbelModel):
-            state, weight, paid, to = _met_alone(self.model.outcomes, np.arange(len(self.policy)), self.policy)
-            starts = np.searchsorted(state, np.arange(len(self.policy) + 1))
-            return padded_lists(BranchLists(np.ones(1), starts, weight, paid, to))
+            return padded_lists(lists_of_laws(self.model, self.policy))
         is_timed = self.model.sharing == "time"
         return branch_outcomes(self.model.with_sharing("none") if is_timed else self.model, self.policy)
 
@@ -116,15 +113,6 @@ class OtherBranch:
         found = self.known or all_cells(self.model)
         assert found is not None
         return found
-
-
-def _met_alone(laws: LawOutcomes, states: Ints, rows: Floats) -> tuple[Ints, Floats, Floats, Ints]:
-    """Of branches in these states that take actions by `rows`: who gets what, how likely, by the laws of actions."""
-    i, action = np.nonzero(rows)
-    owner, place = expand(laws.starts, states[i] * rows.shape[1] + action)
-    who, weight = i[owner], laws.probabilities[place] * rows[i, action][owner]
-    first, total = counted_once((who, laws.successors[place], laws.rewards[place]), weight)
-    return who[first], total, laws.rewards[place[first]], laws.successors[place[first]]
 
 
 class Nodes(NamedTuple):
@@ -332,7 +320,7 @@ def _apart(nodes: Ints, k: Ints, y: Ints, rows: Floats, own: SeenMoves, other: O
         i, o = np.nonzero(weights[y] > 0)
         weight, paid, to = (part[y[i], o] for part in (weights, rewards, successors))
     elif isinstance(other.model, GumbelModel):
-        i, weight, paid, to = _met_alone(other.model.outcomes, y, rows)
+        i, weight, paid, to = other.model.outcomes.alone(y, rows)
     else:
         chances = other.model.probabilities[y]
         i, w = np.nonzero(chances > 0)

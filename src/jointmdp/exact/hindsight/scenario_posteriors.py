@@ -24,9 +24,8 @@ import numpy as np
 from jointmdp.exact.hindsight.logged_trajectories import UNSEEN, SeenSteps
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.errors import ModelError
-from jointmdp.model.gumbel_max import GumbelModel
+from jointmdp.model.gumbel_max import GumbelModel, ends_of
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.terminal_states import terminal_states
 
 REWARD_TOLERANCE = 1e-6  # of the reward itself: logs are often in single precision
 SUM_ROUNDING = 2.0**-44  # of the largest reward that is possible: what a sum in double precision is off by
@@ -58,16 +57,6 @@ def rows_of(model: JointMDP, state: Ints, action: Ints) -> Rows:
     if isinstance(model, GumbelModel):
         return Rows(*model.outcomes.rows(state * model.num_actions + action))
     return Rows(model.probabilities[state], model.rewards[state, :, action], model.successors[state, :, action])
-
-
-def ends_of(model: JointMDP) -> Bools:
-    """States where nothing is paid any more, ``[S]``."""
-    if not isinstance(model, GumbelModel):
-        return terminal_states(model)
-    laws = model.outcomes
-    state = np.repeat(np.arange(len(laws.starts) - 1), np.diff(laws.starts)) // model.num_actions
-    goes_on = (laws.successors != state) | (laws.rewards != 0)
-    return np.bincount(state[goes_on], minlength=model.num_states) == 0
 
 
 class SeenPaths(NamedTuple):

@@ -32,7 +32,7 @@ from jointmdp.exact.hindsight.backward_moments import moves_at
 from jointmdp.exact.hindsight.logged_trajectories import UNSEEN
 from jointmdp.exact.hindsight.other_branch import walk
 from jointmdp.exact.hindsight.plans import TimedPlan
-from jointmdp.exact.hindsight.scenario_posteriors import ends_of, seen_paths
+from jointmdp.exact.hindsight.scenario_posteriors import seen_paths
 from jointmdp.exact.moments.default_solver import PolicyBranch
 from jointmdp.ground import checks
 from jointmdp.ground.answers import ResultFace, aligned, upstairs
@@ -40,7 +40,7 @@ from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, counted_once, expa
 from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.ground.files import FilePath
 from jointmdp.ground.intervals import Interval
-from jointmdp.model.gumbel_max import GumbelModel
+from jointmdp.model.gumbel_max import GumbelModel, ends_of
 from jointmdp.model.policies import as_policy
 
 if TYPE_CHECKING:

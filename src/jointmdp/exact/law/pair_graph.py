@@ -30,9 +30,9 @@ from jointmdp.exact.bellman.pair_step import NOTHING as NOTHING
 from jointmdp.exact.bellman.pair_step import (
     NodeMoves,
     Outcomes,
-    PairStep,
     PairWalk,
     padded_lists,
+    pair_step,
     positive,
 )
 from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, counted_once
@@ -143,6 +143,7 @@ class PairGraph(NamedTuple):
     first: Ints  # [K] states of the two branches; NOTHING for roots
     second: Ints
     is_together: Bools  # [K] in one state, where they share their scenario
+    is_factored: bool  # whether other pairs move one branch after the other, given the noise of `outcomes`
     outcomes: tuple[Outcomes, Outcomes]  # of the two branches, where they are not together
     common: float  # the reward that is subtracted from all where they move one after the other
     num_roots: int
@@ -180,12 +181,16 @@ class _Builder:
     def __init__(self, branches: GapBranches, most_edges: int, is_pruned: bool, is_over: IsOver) -> None:
         self.is_over, self.model, self.size = is_over, branches.model, branches.model.num_states
         self.most_edges, self.is_pruned = most_edges, is_pruned
-        self.step = PairStep(branches.model, branches.first, branches.second, can_merge=branches.can_merge)
+        self.step = pair_step(branches.model, branches.first, branches.second, can_merge=branches.can_merge)
         own, other = self.step.branches
         values, which = np.unique(own.rewards, return_inverse=True)
         often = np.bincount(which.ravel(), np.repeat(own.chances, own.lengths.sum(axis=1)) * own.weights)
         self.common = float(values[np.argmax(often)])
-        halves = len(own.chances) == 1 and float(np.mean([own.lengths, other.lengths])) > WORTH_HALVING
+        halves = (
+            self.step.is_factored
+            and len(own.chances) == 1
+            and float(np.mean([own.lengths, other.lengths])) > WORTH_HALVING
+        )
         self.walk = PairWalk(self.step, has_halves=halves, is_ordered=True, block=BLOCK, waiting_reward=self.common)
         self.parts: list[Edges] = []
         self.count = self.most_terms = self.more_terms = 0
@@ -234,31 +239,26 @@ class _Builder:
 
     def _of_roots(self, queries: Sequence[GapStart]) -> Edges:
         """First steps: the actions are given, or what the policies draw in the first state."""
-        model, found, opened = self.model, [], self.opened
+        found, opened = [], self.opened
         for number, query in enumerate(queries):
             root = number - len(queries)
             if isinstance(query, Opening):
-                moves = query.moves  # whose nodes have codes of their own
-                self.more_terms = max(self.more_terms, moves.num_terms)
-                pair = np.where(moves.first >= 0, self.walk.code(moves.first, moves.second), NOTHING)
-                child = np.where(moves.node >= 0, opened + moves.node, pair)
-                parent = np.where(moves.parent == 0, root, opened + moves.parent)
-                found.append(_edges(parent, moves.weight, moves.gain, moves.loss, child))
-                opened += moves.num_nodes
+                known = query.moves  # whose nodes have codes of their own
+                self.more_terms = max(self.more_terms, known.num_terms)
+                pair = np.where(known.first >= 0, self.walk.code(known.first, known.second), NOTHING)
+                child = np.where(known.node >= 0, opened + known.node, pair)
+                parent = np.where(known.parent == 0, root, opened + known.parent)
+                found.append(_edges(parent, known.weight, known.gain, known.loss, child))
+                opened += known.num_nodes
                 continue
             s, a, b = query
             if a == NOTHING:
                 edges = _as_edges(self.walk.moves(self.walk.code(np.array([s]), np.array([s]))))
                 found.append(edges._replace(parent=np.full(len(edges.parent), root)))
                 continue
-            w = np.flatnonzero(model.probabilities[s])
-            first, second, weight = w, w, model.probabilities[s, w]
-            if model.sharing == "none":
-                first, second = (x.ravel() for x in np.meshgrid(w, w))
-                weight = model.probabilities[s, first] * model.probabilities[s, second]
-            rewards = model.rewards[s, first, a], model.rewards[s, second, b]
-            to = self.walk.code(model.successors[s, first, a], model.successors[s, second, b])
-            found.append(_edges(np.full(len(first), root), weight, *rewards, to))
+            moves = self.step.by_actions(np.array([s]), np.array([a]), np.array([b]))
+            to = self.walk.code(moves.first, moves.second)
+            found.append(_edges(np.full(len(to), root), moves.weight + moves.off, moves.gain, moves.loss, to))
         return _joined(found)
 
     def _assembled(self, num_roots: int, codes: Ints) -> PairGraph:
@@ -288,8 +288,7 @@ class _Builder:
         is_together = (first == second) & (first != NOTHING) & ~is_half & (self.model.sharing != "none")
         own, other = self.step.branches
         out = padded_lists(own)
-        rows = 4 * (self.model.num_scenarios + self.model.num_actions)
-        terms = 2 * self.most_terms + self.model.num_scenarios * self.model.num_actions + rows + 24 + self.more_terms
+        terms = 2 * self.most_terms + self.step.roundings + 4 * self.model.num_actions + 24 + self.more_terms
         return PairGraph(
             edges,
             int(is_kept.sum()),
@@ -299,6 +298,7 @@ class _Builder:
             first,
             second,
             is_together,
+            self.step.is_factored,
             (out, out if other is own else padded_lists(other)),
             self.common,
             num_roots,
@@ -319,11 +319,8 @@ class _Builder:
             found |= np.maximum(most[g, s], other_most[g, t]) > np.minimum(least[g, s], other_least[g, t])
         found &= ~is_half
         # Branches in one state share their scenario too, and differ only by their actions.
-        one, two = self.step.policies
-        for i in np.flatnonzero(~is_half & self.step.is_together(s, t)):
-            taken = (one[s[i]] > 0) | (two[s[i]] > 0)
-            rewards = self.model.rewards[s[i]][self.model.probabilities[s[i]] > 0][:, taken]
-            found[i] = bool(np.any(rewards.max(axis=1) > rewards.min(axis=1)))
+        together = np.flatnonzero(~is_half & self.step.is_together(s, t))
+        found[together] = self.step.differs_together(s[together])
         return found
 
 

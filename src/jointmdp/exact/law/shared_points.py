@@ -58,7 +58,7 @@ def is_shared(side: Side, nodes: Ints, most: Ints) -> bool:
     if float(moves.weight[moves.shift != 0].sum()) < BUSY * len(nodes):
         return False
     pairs = _pairs(graph, nodes)
-    if np.any(graph.first[nodes] == NOTHING):  # nodes of an opening are no pairs of states
+    if np.any(graph.first[nodes] == NOTHING) or not graph.is_factored:  # nodes of an opening are no pairs of states
         return False
     first, second = (np.unique(states[pairs]) for states in (graph.first, graph.second))
     outcomes = sum(float((out.weights > 0).sum()) / out.weights.shape[1] for out in graph.outcomes)

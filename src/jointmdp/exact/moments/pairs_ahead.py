@@ -1,7 +1,7 @@
-"""What two branches bring after the last step that was seen, by the moves of the walk itself.
+"""What two branches bring from pairs of states on, by the moves of these pairs themselves.
 
-The pairs of states that can come are listed with their moves: those of a step of which nothing was seen. Over a horizon
-they are backed up as often as steps are left. Without one, moments of order k about a mean obey ``h = c + γᵏ K h`` with
+The pairs of states that can come are listed with their moves (`pair_step`). Over a horizon they are backed up as often
+as steps are left. Without one, moments of order k about a mean obey ``h = c + γᵏ K h`` with
 ``K`` the moves to other pairs. Where ``w − γᵏ K w ≥ ½`` for some w, any h, whatever it was found by, is off by at most
 ``2 r w``, where r is how far one step, with all rounding and the error of lower orders, moves it. So laws of pairs that
 no table holds, those of Gumbel noise, are certified as they are, and two policies are compared over a horizon.
@@ -18,13 +18,13 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from jointmdp.exact.hindsight.known_returns import KnownReturns, Moves, PairEnds, backed_up
-from jointmdp.exact.hindsight.logged_trajectories import UNSEEN
-from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, node_moves, seen_moves
-from jointmdp.exact.hindsight.scenario_posteriors import SeenStep, ends_of, rows_of
+from jointmdp.exact.bellman.pair_step import NOTHING as ONE
+from jointmdp.exact.bellman.pair_step import RAREST, pair_step, stretches
+from jointmdp.exact.moments.known_returns import KnownReturns, Moves, PairEnds, backed_up
 from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, counted_once, grouped, summed
 from jointmdp.ground.errors import ModelError
-from jointmdp.model.gumbel_max import GumbelModel
+from jointmdp.model.gumbel_max import ends_of
+from jointmdp.model.joint_mdp import JointMDP
 
 MOST_MOVES = 20_000_000
 AT_ONCE = 2_000_000  # numbers that moves of some pairs are formed from
@@ -73,17 +73,17 @@ class Sweeps:
 
 
 class PairsAhead:
-    """Pairs of the seen branch, which follows `policy`, and another one."""
+    """Pairs of a branch that follows `policy`, and one that follows `other`; the gap is the other's."""
 
-    def __init__(self, other: OtherBranch, policy: Floats, order: int) -> None:
-        self.other, self.policy, self.order = other, policy, order
-        self.model, self.size = other.model, other.model.num_states
+    def __init__(self, model: JointMDP, policy: Floats, other: Floats, can_merge: bool, order: int) -> None:
+        self.step = pair_step(model, other, policy, can_merge=can_merge)
+        self.model, self.size, self.order = model, model.num_states, order
         self._pairs: dict[int | None, tuple[Ints, KnownReturns]] = {}
         self._branches: dict[None, tuple[KnownReturns, KnownReturns]] = {}
         self._closed: Sweeps | None = None
         nothing, none = np.zeros(0), np.zeros(0, dtype=np.int64)
         self._made, self._store = none, PairMoves(none, nothing, nothing, nothing, none, nothing)
-        over = ends_of(self.model)
+        over = ends_of(model)
         self._end = np.where(over, int(np.argmax(over)), np.arange(self.size))
 
     def ends(self, left: int | None) -> PairEnds:
@@ -142,28 +142,19 @@ class PairsAhead:
     def _of_branches(self) -> list[Moves]:
         """How the other branch moves by itself, and the seen one."""
         found = []
-        for policy in (self.other.policy, self.policy):
-            states, actions = np.nonzero(policy)
-            rows = rows_of(self.model, states, actions)
-            i, w = np.nonzero(rows.chances)
-            paid = rows.rewards[i, w]
-            weight = rows.chances[i, w] * policy[states[i], actions[i]]
-            parent, child = states[i], rows.successors[i, w]
-            first, weight = counted_once((parent, child, paid), weight)
-            parent, child, paid = parent[first], child[first], paid[first]
-            sums = rows.chances.shape[1] * policy.shape[1] + 8
-            found.append(Moves(parent, weight, paid, np.abs(paid), child, sums * UNIT * weight))
+        for lists in self.step.branches:
+            row = np.repeat(np.arange(len(lists.starts) - 1), np.diff(lists.starts))
+            group, state = np.divmod(row, self.size)
+            to, paid = lists.successors, lists.rewards
+            first, weight = counted_once((state, to, paid), lists.chances[group] * lists.weights)
+            state, to, paid = state[first], to[first], paid[first]
+            found.append(Moves(state, weight, paid, np.abs(paid), to, self._rounding * weight))
         return found
 
-    def listed(self, codes: Ints, left: int | None) -> tuple[Ints, PairMoves]:
-        """The pairs that come from these within so many steps, and their moves, as far as any gap can come of them."""
-        known, moves, _ = self._found(codes, left)
-        child = _that_matter(moves.parent, moves.child, moves.gain != moves.loss, len(known))
-        # Those that matter, and those that were asked about.
-        kept = np.union1d(np.searchsorted(known, codes), child[child >= 0])
-        is_kept = np.isin(moves.parent, kept)
-        moves = PairMoves._make(column[is_kept] for column in moves._replace(child=_numbered(kept, child)))
-        return known[kept], moves._replace(parent=np.searchsorted(kept, moves.parent))
+    @property
+    def _rounding(self) -> float:
+        """Of weights that were added up, relatively."""
+        return (self.step.roundings + self.model.num_actions + 8) * UNIT
 
     def _found(self, codes: Ints, left: int | None) -> tuple[Ints, PairMoves, bool]:
         """The pairs that come from these within so many steps, and their moves; whether others come later, too."""
@@ -186,44 +177,41 @@ class PairsAhead:
         if not len(codes):
             return
         parts, count = [self._store], len(self._store.parent)
-        for some in np.array_split(codes, 1 + len(codes) // self._at_once):
+        x, y = np.divmod(codes, self.size)
+        for some in (codes[part] for part in stretches(self.step.counts(y, x), AT_ONCE)):
             parts.append(self._moves(some))
             count += len(parts[-1].parent)
             if count > MOST_MOVES:
                 raise ModelError(
-                    f"after the last step of the log two branches can come to so many pairs of states that these have "
-                    f"more than {MOST_MOVES:,} moves; give a horizon that ends with the log, or logs of whole episodes"
+                    f"two branches can come to so many pairs of states that these have more than {MOST_MOVES:,} moves; "
+                    "ask about fewer states, or in hindsight give a horizon that ends with the log, or whole episodes"
                 )
         self._store = PairMoves._make(np.concatenate(column) for column in zip(*parts, strict=True))
         self._made = np.union1d(self._made, codes)
 
-    @property
-    def _at_once(self) -> int:
-        model = self.model
-        width = model.outcomes.width if isinstance(model, GumbelModel) else model.num_scenarios
-        drawn = [int((policy > 0).sum(axis=1).max()) for policy in (self.policy, self.other.policy)]
-        return max(1, AT_ONCE // (width**2 * drawn[0] * drawn[1]))
-
     def _moves(self, codes: Ints) -> PairMoves:
         """One step of each pair; both are named by codes."""
         x, y = np.divmod(codes, self.size)
-        here = np.unique(x)
-        drawn, action = np.nonzero(self.policy[here])
-        rows = rows_of(self.model, here[drawn], action)
-        after = np.where(rows.chances > 0, rows.successors, UNSEEN)
-        step = SeenStep(np.zeros_like(drawn), here[drawn], action, rows.chances, rows.rewards, rows.chances, after)
-        # A node for each action that the seen branch may draw.
-        pair, place = np.nonzero(np.searchsorted(here, x)[:, None] == drawn)
-        nodes = np.arange(len(pair)), place, y[pair], self.other.policy[y[pair]], np.ones(len(pair), dtype=bool)
-        found = node_moves(*nodes, step, seen_moves(step), self.other)
-        chance = self.policy[here[drawn], action][place][found.parent]
-        parent = pair[found.parent]
-        order, number = grouped(parent, found.child, found.gain, found.loss)
+        is_together = self.step.is_together(y, x)
+        met, rest = codes[is_together], codes[~is_together]
+        parts = []
+        for pairs, moves in (
+            (rest, self.step.apart(y[~is_together], x[~is_together])),
+            (met, self.step.together(x[is_together])),
+        ):
+            child = self.code(moves.first, moves.second)
+            parts.append(PairMoves(pairs[moves.row], moves.weight, moves.gain, moves.loss, child, moves.off))
+        if self.step.can_merge:  # and nothing is left of their gap
+            zero, one = np.zeros(len(met)), np.full(len(met), ONE)
+            parts.append(PairMoves(met, self.step.ties(x[is_together]), zero, zero, one, zero))
+        found = PairMoves._make(np.concatenate(column) for column in zip(*parts, strict=True))
+        order, number = grouped(found.parent, found.child, found.gain, found.loss)
         kept = order[np.diff(number, prepend=-1) > 0]
-        weight, off = (summed(number, (chance * each)[order], len(kept)) for each in (found.weight, found.off))
-        sums = 3 * rows.chances.shape[1] + np.bincount(number)  # of scenarios, and here
-        off += (sums + 8) * UNIT * weight
-        return PairMoves(codes[parent[kept]], weight, found.gain[kept], found.loss[kept], found.child[kept], off)
+        # What cannot be told from 0 counts as possible.
+        raised = found.off + np.where(found.weight <= RAREST, found.weight, 0.0)
+        weight, off = (summed(number, each[order], len(kept)) for each in (found.weight, raised))
+        off += (self._rounding + (np.bincount(number) + 8) * UNIT) * weight
+        return PairMoves(found.parent[kept], weight, found.gain[kept], found.loss[kept], found.child[kept], off)
 
 
 def endless(moves: Moves, count: int, discount: float, order: int, guess: Floats) -> KnownReturns:
@@ -251,9 +239,7 @@ def endless(moves: Moves, count: int, discount: float, order: int, guess: Floats
             if np.all(found - rate * (longer @ found) >= 0.5):
                 return 2 * (1 + LONGER) * found
             found = after
-        raise ModelError(
-            "what follows the last step of the log hardly ever comes to an end; give a horizon, or a smaller discount"
-        )
+        raise ModelError("what two branches come to hardly ever comes to an end; give a horizon, or a smaller discount")
 
     mean = settled(guess, summed(moves.parent, moves.weight * moves.paid, count), discount)
     found = KnownReturns.zeros(order, count)._replace(mean=mean)

@@ -405,6 +405,108 @@ def test_two_actions_have_exact_tables_in_each_state() -> None:
     assert "drawn for Gumbel noise" in repr(dataclasses.replace(solution, model=more))
 
 
+@pytest.mark.parametrize(
+    "seeds", [range(2), pytest.param(range(2, 16), marks=[pytest.mark.slow, pytest.mark.optimised])]
+)
+@pytest.mark.parametrize("sharing", ["state", "time"])
+def test_three_actions_are_evaluated_by_their_pairs(sharing: Any, seeds: range) -> None:
+    """Moments to order 3, laws, states alone, and whole policies, beside the sum over all pairs of outcomes."""
+    for seed in seeds:
+        table = random_listing(seed, actions=3, several=seed % 4 == 3)
+        policy, other = (random_choices(table, seed + i, is_sure=False) for i in range(2))
+        model = jm.from_mdp(table, None, 0.8, "gumbel-max", sharing)
+        rows, more = as_rows(model, policy), as_rows(model, other)
+        solution = jm.evaluate(model, rows, horizon=2, order=3)
+        for s, a, b in (("s0", "a1", "a0"), ("s1", "a0", "a2")):
+            gap, truth = (
+                solution.gap(s, a, b),
+                Enumeration(table, policy, a, jm.Trajectory([s, None], [b]), 2, sharing, 0.8),
+            )
+            for k in (1, 2, 3):
+                found, off = (
+                    (gap.mean, gap.mean_error) if k == 1 else (gap.central_moment(k), gap.central_moment_error(k))
+                )
+                assert abs(found - truth.moment(k)) <= off + 1e-11, seed
+                assert off < 1e-10
+            better = gap.superiority()
+            assert better.lower - 1e-9 <= truth.better <= better.upper + 1e-9, seed
+            c = solution.covariance[model.state_index(s)][np.ix_([int(a[1]), int(b[1])], [int(a[1]), int(b[1])])]
+            assert c[0, 0] + c[1, 1] - 2 * c[0, 1] == pytest.approx(truth.moment(2), abs=1e-10)
+        policies = jm.evaluate(model, {"one": more, "two": rows}, horizon=2)
+        gap, truth = (
+            policies.gap("one", "two", "s0"),
+            Enumeration(table, policy, other, jm.Trajectory(["s0"], []), 2, sharing, 0.8),
+        )
+        assert abs(gap.mean - truth.moment(1)) <= gap.mean_error + 1e-11
+        assert abs(gap.variance - truth.moment(2)) <= gap.variance_error + 1e-11
+        assert gap.superiority().lower - 1e-9 <= truth.better <= gap.superiority().upper + 1e-9
+        assert isinstance(model, GumbelModel)
+        assert not model.is_drawn
+
+
+@pytest.mark.parametrize("sharing", ["state", "time"])
+def test_gumbel_noise_that_was_drawn_agrees_with_evaluate(sharing: Any) -> None:
+    """An endless future by own draws of the noise: 4·10⁴ pairs of 40 steps, within 5 standard errors."""
+    rng, runs, g = np.random.default_rng(0), 40_000, 0.6
+    kernel, paid = rng.dirichlet(np.ones(4), size=(4, 3)), rng.normal(size=(4, 3))
+    policy = rng.dirichlet(np.ones(3), size=4)
+    total, s, one = np.zeros((2, runs)), np.zeros((2, runs), dtype=int), np.zeros(runs, dtype=bool)
+    a = np.stack([np.zeros(runs, dtype=int), np.ones(runs, dtype=int)])
+    for t in range(40):
+        total += g**t * paid[s, a]
+        noise = rng.exponential(size=(2, runs, 4))
+        shared = one | (s[0] == s[1]) | (sharing == "time")
+        noise[1] = np.where(shared[:, None], noise[0], noise[1])
+        s = np.argmin(noise / kernel[s, a], axis=2)
+        a = (rng.random((2, runs, 1)) > policy.cumsum(axis=1)[s][:, :, :-1]).sum(axis=2)
+        a[1] = np.where(one, a[0], a[1])
+        one |= (s[0] == s[1]) & (a[0] == a[1])
+    gap = total[0] - total[1]
+    solution = jm.evaluate(jm.from_mdp(kernel, paid, g, "gumbel-max", sharing), policy, states=[0])
+    found = solution.gap(0, 0, 1)
+    spread = (gap - gap.mean()) ** 2
+    assert abs(gap.mean() - found.mean) <= 5 * gap.std() / runs**0.5
+    assert abs(spread.mean() - found.variance) <= 5 * spread.std() / runs**0.5
+    better = found.superiority()
+    share = float((gap > 1e-12).mean())
+    assert better.lower - 5 * 0.5 / runs**0.5 <= share <= better.upper + 5 * 0.5 / runs**0.5
+    with pytest.raises(jm.NotKnownError, match="asked about"):
+        solution.gap(1, 0, 1)
+    with pytest.raises(jm.NotKnownError, match="distinct states"):
+        solution.covariance_between(0, 0, 1, 1)
+
+
+def test_policies_in_time_under_gumbel_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The laws of pairs give what exact tables of two actions give; and rows that stay the same are one policy."""
+    table = random_listing(7)
+    model = jm.from_mdp(table, None, 0.8, "gumbel-max")
+    rows = np.stack([as_rows(model, random_choices(table, seed, is_sure=False)) for seed in range(3)])
+    of_tables = jm.evaluate(model, rows, horizon=3)
+    monkeypatch.setattr(GumbelModel, "has_exact_tables", False)
+    of_laws = jm.evaluate(model, rows, horizon=3)
+    for s in ("s0", "s1"):
+        one, two = of_tables.gap(s, "a0", "a1"), of_laws.gap(s, "a0", "a1")
+        assert one.mean == pytest.approx(two.mean, abs=1e-12)
+        assert one.variance == pytest.approx(two.variance, abs=1e-12)
+        assert one.superiority().estimate == pytest.approx(two.superiority().estimate, abs=1e-6)
+    named = jm.evaluate(model, {"in time": rows, "first": rows[0]}, horizon=3).gap("in time", "first", "s0")
+    alike = jm.evaluate(model, {"in time": np.stack([rows[0]] * 3), "first": rows[0]}, horizon=3)
+    still = jm.evaluate(model, {"one": rows[0], "first": rows[0]}, horizon=3).gap("one", "first", "s0")
+    assert alike.gap("in time", "first", "s0").variance == pytest.approx(still.variance, abs=1e-12)
+    assert named.variance != pytest.approx(still.variance, abs=1e-3)
+
+
+def test_draws_are_named_where_tables_are_read() -> None:
+    model = jm.from_mdp(random_listing(2, actions=3), None, 0.8, jm.GumbelMax(draws=50))
+    with pytest.warns(jm.errors.NoiseWarning, match="are drawn"):
+        found = jm.simulate(model, "uniform", "s0", ["a0", "a1"], num_samples=20)
+    assert found.gap("a0", "a1").mean is not None
+    with pytest.warns(jm.errors.NoiseWarning, match="are drawn"):
+        solution = jm.evaluate(model, "uniform", jm.Iterate())
+    assert "drawn for Gumbel noise" in repr(solution)
+    assert "drawn" not in repr(jm.evaluate(model, "uniform"))
+
+
 def test_what_gumbel_noise_does_not_say() -> None:
     model = jm.from_mdp(RARE, None, 0.9, "gumbel-max")
     with pytest.raises(jm.ModelError, match="no scenarios"):
@@ -484,9 +586,10 @@ def test_changes_keep_the_laws(tmp_path: Path) -> None:
 def test_who_solves_a_drawn_table_is_told() -> None:
     laws = {"s": {name: [(p, "well", 1.0), (1 - p, "sick", 0.0)] for name, p in (("a", 0.1), ("b", 0.4), ("c", 0.7))}}
     model = jm.from_mdp(laws, None, 0.9, "gumbel-max")
-    with pytest.warns(jm.errors.NoiseWarning, match="were drawn: means hold, but variances"):
-        jm.evaluate(model, "uniform")
+    with pytest.warns(jm.errors.NoiseWarning, match="are drawn: means hold, but how gaps vary"):
+        jm.evaluate(model, "uniform", jm.Iterate())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        jm.evaluate(model, "uniform")
         jm.evaluate(model, "uniform", order=1)
         jm.evaluate(model.with_sharing("none"), "uniform")

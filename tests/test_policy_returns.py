@@ -193,3 +193,53 @@ def _enumerated(model: jm.JointMDP, policies: tuple, steps: int, pay: dict[int, 
         return found
 
     return law(0, 0, steps)
+
+
+def law_over(model: jm.JointMDP, policies: tuple[np.ndarray, np.ndarray], start: int) -> dict[float, float]:
+    """The law of a gap over the steps of two policies ``[T, S, A]``, by all that can happen."""
+    one, two = policies
+    p, r, to, g = model.probabilities, model.rewards, model.successors, model.discount
+    found = {(start, start, 0.0): 1.0}
+    for step in range(len(one)):
+        after: dict[tuple[int, int, float], float] = defaultdict(float)
+        for (s, t, gap), weight in found.items():
+            is_shared = model.sharing == "time" or (model.sharing == "state" and s == t)
+            for w, x in itertools.product(range(model.num_scenarios), repeat=2):
+                if is_shared and w != x:
+                    continue
+                chance = weight * p[s, w] * (1.0 if is_shared else p[t, x])
+                for a, b in itertools.product(range(model.num_actions), repeat=2):
+                    here = chance * one[step, s, a] * two[step, t, b]
+                    if here > 0:
+                        paid = gap + g**step * (r[s, w, a] - r[t, x, b])
+                        after[int(to[s, w, a]), int(to[t, x, b]), round(paid, 12)] += here
+        found = after
+    law: dict[float, float] = defaultdict(float)
+    for (_, _, gap), weight in found.items():
+        law[gap] += weight
+    return law
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("is_timed", [False, True])
+def test_a_horizon_is_the_sum_over_all_that_can_happen(sharing: str, is_timed: bool) -> None:
+    rng = np.random.default_rng(5)
+    for case in cases(900, 3, shapes=((3, 2, 2),), sharings=(sharing,)):
+        model = build(case)
+        rows = [np.stack([another_policy(case, rng) for _ in range(3)]) for _ in range(2)]
+        rows = rows if is_timed else [np.stack([each[0]] * 3) for each in rows]
+        given = rows if is_timed else [each[0] for each in rows]
+        found = jm.evaluate(model, {"one": given[0], "two": given[1]}, horizon=3)
+        for s in range(model.num_states):
+            law = law_over(model, (rows[0], rows[1]), s)
+            mean = sum(x * w for x, w in law.items())
+            variance = sum((x - mean) ** 2 * w for x, w in law.items())
+            gap, size = found.gap("one", "two", s), max(abs(x) for x in law)
+            assert abs(gap.mean - mean) <= gap.mean_error + 1e-11 * size
+            assert abs(gap.variance - variance) <= gap.variance_error + 1e-11 * size**2
+            assert gap.mean_error + gap.variance_error <= 1e-10 * (1 + size) ** 2
+            better, away = gap.superiority(), sum(w for x, w in law.items() if abs(x) > 1e-9 * size)
+            above = sum(w for x, w in law.items() if x > 1e-9 * size)
+            assert better.lower - 1e-9 <= above <= better.upper + 1e-9 + (1 - away)
+        assert found.mean.shape == (2, model.num_states)
+        assert found.table()[0]["state"] == model.state_label(0)

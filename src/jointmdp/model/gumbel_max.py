@@ -7,6 +7,7 @@ with two actions are exact, all others are drawn.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from numpy.typing import ArrayLike
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Bools, Floats, Ints, counted_once, expand
 from jointmdp.ground.checks import Sharing
+from jointmdp.ground.errors import NoiseWarning
 from jointmdp.model.action_laws import ActionLaws, numbered_laws
 from jointmdp.model.couplings import GumbelMax, coupled_tables, laws_given, relative_error
 from jointmdp.model.joint_mdp import JointMDP, MarginalMDP
@@ -25,6 +27,19 @@ from jointmdp.model.terminal_states import terminal_states
 
 AT_ONCE = 2**18  # numbers of laws that are sorted at once
 TABLES = ("probabilities", "rewards", "successors")
+
+
+OF_DRAWS = (
+    "the scenarios of this Gumbel-max model are drawn: means hold, but how gaps vary, their laws and all intervals are "
+    "those of the table that came of it, not of Gumbel-max; exact are hindsight and evaluate(model, policy), by its "
+    "default method and where pairs of states are few enough to be listed (states=[…], from_start)"
+)
+
+
+def warn_of_draws(model: JointMDP) -> None:
+    """Say that what is asked of tables is asked of draws, in the name of the caller's caller."""
+    if isinstance(model, GumbelModel) and not model.has_exact_tables:
+        warnings.warn(OF_DRAWS, NoiseWarning, stacklevel=3)
 
 
 class Outcomes(NamedTuple):

@@ -14,6 +14,8 @@ import numpy as np
 
 from jointmdp.ground.arrays import Bools, Floats, Ints, distinct, summed
 from jointmdp.ground.errors import ModelError
+from jointmdp.model.action_laws import ActionLaws
+from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import possible
 
@@ -151,6 +153,8 @@ def with_time(model: JointMDP, policy: Floats) -> tuple[JointMDP, Floats]:
 
     State s at step t has the index t · S + s; after the last step comes one more state, where nothing is paid.
     """
+    if isinstance(model, GumbelModel):
+        return _laws_with_time(model, policy)
     horizon, (S, W, A) = len(policy), model.rewards.shape
     end = horizon * S
     later = np.arange(1, horizon)[:, None, None, None] * S + model.successors
@@ -175,3 +179,35 @@ def with_time(model: JointMDP, policy: Floats) -> tuple[JointMDP, Floats]:
         action_names=[model.action_label(a) for a in range(A)],
     )
     return whole, np.concatenate([policy.reshape(-1, A), np.full((1, A), 1 / A)])
+
+
+def _laws_with_time(model: GumbelModel, policy: Floats) -> tuple[GumbelModel, Floats]:
+    """The same where laws stand for tables; after the last step every state is an end of its own.
+
+    What an outcome is hangs on the state that it leads to, and the noise belongs to the outcome.
+    """
+    laws, horizon, S, A = model.laws, len(policy), model.num_states, model.num_actions
+    times, count = np.arange(horizon)[:, None], len(laws.probabilities)
+    ends = horizon * S + np.arange(S)
+    starts = np.append((times * count + laws.starts[:-1]).ravel(), horizon * count + np.arange(S * A + 1))
+    whole = GumbelModel(
+        ActionLaws(
+            starts,
+            np.append(np.tile(laws.probabilities, horizon), np.ones(S * A)),
+            np.append(np.tile(laws.rewards, horizon), np.zeros(S * A)),
+            np.append(((times + 1) * S + laws.successors).ravel(), np.repeat(ends, A)),
+            A,
+        ),
+        model.coupling,
+        model.discount,
+        model.sharing,
+        has_common_grid=model.has_common_grid,
+        max_entries=model.max_entries,
+        available=np.concatenate([np.tile(model.available, (horizon, 1)), np.ones((S, A), dtype=bool)]),
+        state_names=[
+            *(model.state_label(s) for s in range(S)),
+            *(f"{model.state_label(s)} at step {t}" for t in range(1, horizon + 1) for s in range(S)),
+        ],
+        action_names=[model.action_label(a) for a in range(A)],
+    )
+    return whole, np.concatenate([policy.reshape(-1, A), np.full((S, A), 1 / A)])

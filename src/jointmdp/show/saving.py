@@ -218,12 +218,18 @@ def _name(given: Any, is_inside: bool = False) -> Any:
 
 
 def _answer_parts(solution: Solution) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    from jointmdp.exact.moments.pairs_ahead import ActionGaps
     from jointmdp.exact.moments.stored_moments import PairMoments, SameStateMoments, StateMoments
 
     moments = solution.moments
     if len(solution.asked) < solution.model.num_states:
         raise ModelError(
             "a Solution of some states only cannot be saved; to_csv keeps its numbers, save(model) its model"
+        )
+    if isinstance(moments, ActionGaps):
+        raise ModelError(
+            "a Solution under Gumbel noise cannot be saved: save(model) keeps the laws of its actions, and evaluate "
+            "answers again; to_csv keeps the numbers"
         )
     if not isinstance(moments, StateMoments | PairMoments):
         raise ModelError(

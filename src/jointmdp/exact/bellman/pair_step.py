@@ -167,6 +167,11 @@ class PairStep:
         return _lists_of(self.model.probabilities > 0)
 
     @property
+    def width(self) -> int:
+        """What an action can get, at most."""
+        return self.model.num_scenarios
+
+    @property
     def roundings(self) -> int:
         """That weights of moves go through, and by which those of a step may sum to something else than 1."""
         return self.model.num_scenarios * (self.model.num_actions + 4)
@@ -261,6 +266,10 @@ class GumbelStep(PairStep):
     @property
     def is_factored(self) -> bool:  # type: ignore[override]
         return self.model.sharing != "time"
+
+    @property
+    def width(self) -> int:
+        return self.model.outcomes.width
 
     @property
     def roundings(self) -> int:

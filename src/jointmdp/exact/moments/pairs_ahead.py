@@ -5,13 +5,15 @@ as steps are left. Without one, moments of order k about a mean obey ``h = c + �
 ``K`` the moves to other pairs. Where ``w − γᵏ K w ≥ ½`` for some w, any h, whatever it was found by, is off by at most
 ``2 r w``, where r is how far one step, with all rounding and the error of lower orders, moves it. So laws of pairs that
 no table holds, those of Gumbel noise, are certified as they are, and two policies are compared over a horizon.
+`solve_gaps` is what `evaluate` asks then: of every two actions of a state the first steps, and pairs after them.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -20,9 +22,12 @@ import scipy.sparse as sp
 
 from jointmdp.exact.bellman.pair_step import NOTHING as ONE
 from jointmdp.exact.bellman.pair_step import RAREST, pair_step, stretches
+from jointmdp.exact.moments.certificates import Certificate, Status, norm_weight
+from jointmdp.exact.moments.default_solver import LEAST_SCALE
 from jointmdp.exact.moments.known_returns import KnownReturns, Moves, PairEnds, backed_up
+from jointmdp.exact.moments.stored_moments import FoundMoments, GapEstimate, KnownMoments, about_mean
 from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, counted_once, grouped, summed
-from jointmdp.ground.errors import ModelError
+from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.model.gumbel_max import ends_of
 from jointmdp.model.joint_mdp import JointMDP
 
@@ -32,6 +37,10 @@ LONGER = 1e-9  # relative: what rounding may make of a step
 SETTLED = 8 * UNIT  # a relative change of moments that is rounding
 STEPS = 100_000
 SWEPT = 2_000_000  # moves that are backed up at once
+
+
+class TooManyMovesError(ModelError):
+    """Pairs have more moves than can be listed."""
 
 
 class PairMoves(NamedTuple):
@@ -95,8 +104,8 @@ class PairsAhead:
         return PairEnds(self.order, lambda y, x: self._gap(y, x, left), alone(0), alone(1))
 
     def _gap(self, y: Ints, x: Ints, left: int | None) -> KnownReturns:
-        if not len(y):
-            return KnownReturns.zeros(self.order, 0)
+        if not len(y) or left == 0:
+            return KnownReturns.zeros(self.order, len(y))
         codes = self.code(y, x)
         if self._closed is not None and left is not None and np.isin(codes, self._closed.codes).all():
             return self._closed.after(left).at(np.searchsorted(self._closed.codes, codes))
@@ -148,11 +157,11 @@ class PairsAhead:
             to, paid = lists.successors, lists.rewards
             first, weight = counted_once((state, to, paid), lists.chances[group] * lists.weights)
             state, to, paid = state[first], to[first], paid[first]
-            found.append(Moves(state, weight, paid, np.abs(paid), to, self._rounding * weight))
+            found.append(Moves(state, weight, paid, np.abs(paid), to, self.rounding * weight))
         return found
 
     @property
-    def _rounding(self) -> float:
+    def rounding(self) -> float:
         """Of weights that were added up, relatively."""
         return (self.step.roundings + self.model.num_actions + 8) * UNIT
 
@@ -182,7 +191,7 @@ class PairsAhead:
             parts.append(self._moves(some))
             count += len(parts[-1].parent)
             if count > MOST_MOVES:
-                raise ModelError(
+                raise TooManyMovesError(
                     f"two branches can come to so many pairs of states that these have more than {MOST_MOVES:,} moves; "
                     "ask about fewer states, or in hindsight give a horizon that ends with the log, or whole episodes"
                 )
@@ -210,13 +219,14 @@ class PairsAhead:
         # What cannot be told from 0 counts as possible.
         raised = found.off + np.where(found.weight <= RAREST, found.weight, 0.0)
         weight, off = (summed(number, each[order], len(kept)) for each in (found.weight, raised))
-        off += (self._rounding + (np.bincount(number) + 8) * UNIT) * weight
+        off += (self.rounding + (np.bincount(number) + 8) * UNIT) * weight
         return PairMoves(found.parent[kept], weight, found.gain[kept], found.loss[kept], found.child[kept], off)
 
 
 def endless(moves: Moves, count: int, discount: float, order: int, guess: Floats) -> KnownReturns:
     """What follows for ever; `guess` is where the search for the means begins."""
-    moves = moves._replace(child=_that_matter(moves.parent, moves.child, moves.size > 0, count))
+    matters = _that_matter(moves.parent, moves.child, moves.size > 0, count)
+    moves = moves._replace(child=np.where((moves.child >= 0) & matters[moves.child], moves.child, ONE))
     goes = moves.child >= 0
     places = moves.parent[goes], moves.child[goes]
     kernel = sp.csr_array((moves.weight[goes], places), shape=(count, count))
@@ -257,7 +267,9 @@ def endless(moves: Moves, count: int, discount: float, order: int, guess: Floats
         turned = sum(math.comb(k, i) * shift ** (k - i) * (np.abs(step.moments[i]) + step.errors[i]) for i in range(k))
         worst = float(np.max(np.abs(step.moments[k] - moments[k]) + step.errors[k] + turned, initial=0.0))
         errors[k] = worst * steps(rate)
-    return found
+    for part in (moments[1:], errors[1:], found.mean_error[None]):  # where nothing is paid any more
+        part[:, ~matters] = 0.0
+    return found._replace(mean=np.where(matters, found.mean, 0.0))
 
 
 def _numbered(known: Ints, codes: Ints) -> Ints:
@@ -266,8 +278,8 @@ def _numbered(known: Ints, codes: Ints) -> Ints:
     return np.where(known[place] == codes, place, ONE)
 
 
-def _that_matter(parent: Ints, child: Ints, differs: Bools, count: int) -> Ints:
-    """Children, but those after which nothing is paid any more that `differs`: what follows them is 0."""
+def _that_matter(parent: Ints, child: Ints, differs: Bools, count: int) -> Bools:
+    """Nodes but those after which nothing is paid any more that `differs`: what follows them is 0."""
     matters = np.zeros(count, dtype=bool)
     matters[parent[differs]] = True
     goes, fresh = child >= 0, np.flatnonzero(matters)
@@ -276,4 +288,170 @@ def _that_matter(parent: Ints, child: Ints, differs: Bools, count: int) -> Ints:
         before = np.unique(back[fresh].indices)
         fresh = before[~matters[before]]
         matters[fresh] = True
-    return np.where(goes & matters[child], child, ONE)
+    return matters
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ActionGaps:
+    """Moments of all actions of some states, from their first steps and the pairs that come after these."""
+
+    asked: Ints
+    mean: Floats  # [S, A], NaN in states that were not asked about
+    variance: Floats  # [S, A]
+    gaps: dict[tuple[int, int, int], tuple[float, float, KnownMoments]]
+    """Of every two actions of a state, the lower index first: the mean, its error, and moments about the true mean."""
+    order: int
+
+    def gap_moments(self, s: int, a: int, b: int, mean_errors: Floats, gap_error: float) -> KnownMoments:
+        """Central moments of Z(s,a) − Z(s,b)."""
+        known = self._gap(s, min(a, b), max(a, b))[2]
+        sign = np.where((np.arange(self.order + 1) % 2 == 1) & (a > b), -1.0, 1.0)
+        return KnownMoments(sign * known.values, known.errors)
+
+    def _gap(self, s: int, a: int, b: int) -> tuple[float, float, KnownMoments]:
+        if (s, a, b) not in self.gaps:
+            raise NotKnownError("this state was not among those asked about; evaluate(..., states=[…]) with it")
+        return self.gaps[s, a, b]
+
+    def difference(self, s: int, a: int, b: int, certificate: Certificate) -> GapEstimate:
+        mean, mean_error, known = self._gap(s, min(a, b), max(a, b))
+        variance, error = float(known.values[2]), float(known.errors[2])
+        return GapEstimate(mean if a < b else -mean, variance, mean_error, error)
+
+    def blocks(self, states: Sequence[int], actions: Sequence[int]) -> Floats:
+        found = np.full((len(states), len(actions), len(actions)), np.nan)
+        for i, s in enumerate(states):
+            for (j, a), (k, b) in itertools.product(enumerate(actions), repeat=2):
+                if a == b:
+                    found[i, j, k] = self.variance[s, a]
+                elif (s, min(a, b), max(a, b)) in self.gaps:
+                    apart = float(self.gaps[s, min(a, b), max(a, b)][2].values[2])
+                    found[i, j, k] = (self.variance[s, a] + self.variance[s, b] - apart) / 2
+        return found
+
+    def between(self, s: int, a: int, t: int, b: int) -> float:
+        raise NotKnownError(NOT_BETWEEN)
+
+    def across(self) -> Floats:
+        raise NotKnownError(NOT_BETWEEN)
+
+
+NOT_BETWEEN = (
+    "under Gumbel noise covariances of distinct states are not kept; gaps and covariances of actions of one state are"
+)
+
+
+def solve_gaps(
+    model: JointMDP, policy: Floats, asked: Ints, order: int, horizon: int | None, tolerance: float
+) -> FoundMoments[ActionGaps]:
+    """All actions of the asked states, then `policy`."""
+    pairs = PairsAhead(model, policy, policy, True, order)
+    ends = pairs.ends(None if horizon is None else horizon - 1)
+    shape = model.num_states, model.num_actions
+    mean, variance, mean_errors, shares = np.full((4, *shape), np.nan)
+    available = model.available[asked]
+    i, a = np.nonzero(available)
+    s = asked[i]
+    single = _first_steps(pairs, s, a, a, lambda y, x: ends.other(y), is_gap=False)
+    mean[s, a], mean_errors[s, a] = single.mean, single.mean_error
+    known = [
+        about_mean(KnownMoments(single.moments[:, n], single.errors[:, n]), single.mean_error[n]) for n in range(len(s))
+    ]
+    variance[s, a] = [each.values[2] for each in known]
+    shares[s, a] = [each.errors[2] / 2 for each in known]
+    errors = 2 * shares
+    i, a, b = np.nonzero(available[:, :, None] & available[:, None, :] & np.triu(np.ones(shape[1:] * 2, bool), 1))
+    s = asked[i]
+    gaps = dict[tuple[int, int, int], tuple[float, float, KnownMoments]]()
+    found = _first_steps(pairs, s, a, b, ends.gap, is_gap=True) if len(s) else KnownReturns.zeros(order, 0)
+    for n, (state, one, two) in enumerate(zip(s.tolist(), a.tolist(), b.tolist(), strict=True)):
+        error = float(found.mean_error[n])
+        moments = about_mean(KnownMoments(found.moments[:, n], found.errors[:, n]), error)
+        gaps[state, one, two] = float(found.mean[n]), error, moments
+        off = float(moments.errors[2])
+        both = float(variance[state, one] + variance[state, two])
+        for each in (one, two):
+            shares[state, each] = max(shares[state, each], errors[state, each] / 2 + off / 4 + 8 * UNIT * both)
+    moments_found = ActionGaps(asked, mean, variance, gaps, order)
+    certificate = _certificate(model, mean, variance, mean_errors, shares)
+    largest = max(float(np.nanmax(variance, initial=0.0)), LEAST_SCALE)
+    status = Status.CONVERGED if certificate.covariance_error <= tolerance * largest else Status.STAGNATED
+    return FoundMoments(moments_found, certificate, status, 0)
+
+
+def first_states(found: FoundMoments[ActionGaps], count: int) -> FoundMoments[ActionGaps]:
+    """The same of the first states of a model alone, as of one whose later states are later times."""
+    moments, bounds = found.moments, found.certificate
+    moments = replace(moments, mean=moments.mean[:count], variance=moments.variance[:count])
+    errors, shares = bounds.mean_errors[:count], bounds.covariance_shares[:count]
+    return found._replace(moments=moments, certificate=replace(bounds, mean_errors=errors, covariance_shares=shares))
+
+
+def _first_steps(  # many parameters: the pairs, where and what is done first, and what follows
+    pairs: PairsAhead, s: Ints, a: Ints, b: Ints, after: Callable[[Ints, Ints], KnownReturns], *, is_gap: bool
+) -> KnownReturns:
+    """Backed up over the steps in which both branches take a given action; of the first branch alone, or of the gap."""
+    step, size, parts = pairs.step, pairs.size, []
+    for some in stretches(np.full(len(s), step.width**2), AT_ONCE):
+        moves = step.by_actions(s[some], a[some], b[some])
+        codes, child = np.unique(moves.first * size + moves.second * is_gap, return_inverse=True)
+        later = after(*np.divmod(codes, size))
+        loss = moves.loss * is_gap
+        sizes = np.abs(moves.gain) + np.abs(loss)
+        off = moves.off + pairs.rounding * moves.weight
+        count = some.stop - some.start
+        parts.append(
+            backed_up(
+                Moves(moves.row, moves.weight, moves.gain - loss, sizes, child, off),
+                count,
+                later,
+                pairs.model.discount,
+                0.0,
+            )
+        )
+    return KnownReturns._make(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
+
+
+def _certificate(model: JointMDP, mean: Floats, variance: Floats, mean_errors: Floats, shares: Floats) -> Certificate:
+    """What was not asked about has no bound."""
+
+    def top(values: Floats) -> float:
+        return float(np.nanmax(np.abs(values), initial=0.0))
+
+    g, reward = model.discount, model.reward_bound
+    off, largest, covariance = top(mean_errors), top(mean), 2 * top(shares)
+    second = covariance + (2 * largest + off) * off + 16 * UNIT * (largest**2 + top(variance))
+    # One step moves an answer by no more than twice what it is off by, and means enter second moments by rewards.
+    residual = (1 + g) * off
+    if g < 1:
+        residual = max(residual, ((1 + g**2) * second + 2 * g * reward * off) / norm_weight(reward, g))
+    bounds = (np.where(np.isnan(each), np.inf, each) for each in (mean_errors, shares))
+    return Certificate(residual, off, second, covariance, *bounds)
+
+
+class FollowedBranch(NamedTuple):
+    """The return of one policy, by its first state, with certified errors; ``[S]`` each but the policy."""
+
+    policy: Floats
+    mean: Floats
+    mean_errors: Floats
+    variance: Floats
+    variance_errors: Floats
+
+    @classmethod
+    def of(cls, model: JointMDP, policy: Floats, left: int | None) -> FollowedBranch:
+        """Over so many steps; None: over all that come."""
+        found = PairsAhead(model, policy, policy, False, 2).ends(left).other(np.arange(model.num_states))
+        # The moment about a mean that is off by δ is larger than the variance by δ².
+        return cls(policy, found.mean, found.mean_error, found.moments[2], found.errors[2] + found.mean_error**2)
+
+
+def followed_gap(  # many parameters: a model, how many steps, two policies and where they start
+    model: JointMDP, left: int | None, first: Floats, second: Floats, s: int
+) -> tuple[float, float, float, float]:
+    """Mean and variance of the gap of two policies, each before a bound on its error."""
+    at = np.array([s])
+    found = PairsAhead(model, second, first, False, 2).ends(left).gap(at, at)
+    error = float(found.mean_error[0])
+    known = about_mean(KnownMoments(found.moments[:, 0], found.errors[:, 0]), error)
+    return float(found.mean[0]), error, float(known.values[2]), float(known.errors[2])

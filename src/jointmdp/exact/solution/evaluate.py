@@ -9,8 +9,8 @@ floor, such as `Projected`, evaluates itself.
 import difflib
 import math
 import os
-import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any, Literal, Never, Protocol, overload
@@ -26,6 +26,7 @@ from jointmdp.exact.moments.column_blocks import WORDS, Sharded, solve_lean, sol
 from jointmdp.exact.moments.default_solver import PolicyBranch, policies_gap, shared_pairs, solve, solve_horizon
 from jointmdp.exact.moments.iteration import LARGEST, Iterate, solve_iterate
 from jointmdp.exact.moments.pair_solver import PAIR_LIMIT, Solve
+from jointmdp.exact.moments.pairs_ahead import FollowedBranch, TooManyMovesError, first_states, followed_gap, solve_gaps
 from jointmdp.exact.moments.partial_solve import solve_asked
 from jointmdp.exact.moments.single_branch import MeanReturns, mean_returns
 from jointmdp.exact.moments.stored_moments import FoundMoments
@@ -34,11 +35,12 @@ from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground import checks
 from jointmdp.ground.answers import ResultFace
 from jointmdp.ground.arrays import Floats, float64
-from jointmdp.ground.errors import ModelError, NoiseWarning
+from jointmdp.ground.errors import ModelError
 from jointmdp.ground.files import write_csv
-from jointmdp.model.gumbel_max import GumbelModel
+from jointmdp.model.gumbel_max import GumbelModel, warn_of_draws
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import checked_policy, depends_on_time, timed_policy
+from jointmdp.model.reached_states import with_time
 from jointmdp.model.tables import StateLike
 from jointmdp.model.terminal_states import idle_states, paying_state, policy_kernel
 
@@ -53,22 +55,25 @@ class PolicyReturns(ResultFace):
 
     model: JointMDP
     names: tuple[str, ...]
-    branches: tuple[PolicyBranch, ...]
+    branches: tuple[PolicyBranch | FollowedBranch, ...]
     method: Solve
     minimise: bool = False
     """Whether returns are costs, and gaps say how much less a policy costs."""
+    horizon: int | None = None
+    """Steps that count; None where all do."""
+    _listed: tuple[JointMDP, int | None] | None = None  # whose pairs are listed move by move, and over how many steps
     _shared: dict[tuple[int, int], tuple[Floats, Floats]] = field(default_factory=dict)  # covariance, error; [S] each
     _laws: dict[tuple[int, int], Laws] = field(default_factory=dict)
 
     @property
     def mean(self) -> Floats:
         """Mean return of each policy from each state, ``[K, S]``."""
-        return np.stack([branch.mean for branch in self.branches])
+        return np.stack([branch.mean[: self.model.num_states] for branch in self.branches])
 
     @property
     def variance(self) -> Floats:
         """Variance of the return of each policy from each state, ``[K, S]``."""
-        return np.stack([branch.variance for branch in self.branches])
+        return np.stack([branch.variance[: self.model.num_states] for branch in self.branches])
 
     def gap(self, policy: str | int, other: str | int, state: StateLike = 0) -> Gap:
         """How much more `policy` gives than `other`, or how much less it costs; policies by name.
@@ -83,16 +88,11 @@ class PolicyReturns(ResultFace):
         i, j = checks.subtracted(i, j, self.minimise)
         one, two = self.branches[i], self.branches[j]
         if (i, j) not in self._laws:
-            self._laws[i, j] = Laws(GapBranches(self.model, one.policy, two.policy, can_merge=False), None)
-        pair = min(i, j), max(i, j)
-        if pair not in self._shared:
-            found = shared_pairs(self.branches[pair[0]], self.branches[pair[1]], self.method)
-            if not found.is_reached:
-                report_missed(Status.STEP_LIMIT, f"{labels[1]} and {labels[2]}", self.method.throw)
-            mine, theirs = found.shares
-            self._shared[pair] = found.covariance.diagonal() + 0.0 * mine, mine + theirs
-        known = policies_gap(one, two, s, s, *(each[s] for each in self._shared[pair]))
-        mean, mean_error, variance, variance_error = map(float, known)
+            model, steps = (self.model, None) if self._listed is None else self._listed
+            self._laws[i, j] = Laws(GapBranches(model, one.policy, two.policy, can_merge=False), steps)
+        listed = self._listed
+        found = self._of_tables(i, j, s) if listed is None else followed_gap(*listed, one.policy, two.policy, s)
+        mean, mean_error, variance, variance_error = found
         return Gap(
             *labels,
             mean=mean + 0.0,
@@ -103,6 +103,21 @@ class PolicyReturns(ResultFace):
             place=(self._laws[i, j], (s, NOTHING, NOTHING)),
             minimise=self.minimise,
         )
+
+    def _of_tables(self, i: int, j: int, s: int) -> tuple[float, float, float, float]:
+        """Mean and variance of a gap, each before a bound on its error, from the moments of all pairs of states."""
+        one, two = self.branches[i], self.branches[j]
+        assert isinstance(one, PolicyBranch)
+        assert isinstance(two, PolicyBranch)
+        pair = min(i, j), max(i, j)
+        if pair not in self._shared:
+            found = shared_pairs(*((one, two) if i < j else (two, one)), self.method)
+            if not found.is_reached:
+                report_missed(Status.STEP_LIMIT, f"{self.names[i]} and {self.names[j]}", self.method.throw)
+            mine, theirs = found.shares
+            self._shared[pair] = found.covariance.diagonal() + 0.0 * mine, mine + theirs
+        known = policies_gap(one, two, s, s, *(each[s] for each in self._shared[pair]))
+        return tuple(map(float, known))  # type: ignore[return-value]
 
     def table(self, states: Iterable[StateLike] | None = None) -> list[dict[str, Any]]:
         """One row for each state and every two policies: a tidy table of gaps."""
@@ -190,7 +205,7 @@ def evaluate(
         model: the joint MDP; its ``sharing`` says which branches share their noise.
         policy: probabilities ``[S, A]``, one action per state, a dictionary, a function of the state or "uniform"; see
             docs/models.md. Several whole policies, ``{"name": policy, …}``, are followed from the first step on: the
-            answer has the return of each and the gap of every two.
+            answer has the return of each and the gap of every two; over a horizon they, too, may depend on time.
         method: `Solve()` by default, `Sharded()` on several devices, `Iterate()`, or `Projected(features)`.
         order: highest moment; 2, or more for the skewness, kurtosis and further moments of gaps and pairs; 1 for the
             means alone, which take far less.
@@ -217,7 +232,11 @@ def evaluate(
     if order == 1:
         return mean_returns(model.alone if isinstance(model, GumbelModel) else model, chosen)
     if isinstance(model, GumbelModel) and not model.has_exact_tables:
-        warnings.warn(OF_DRAWS, NoiseWarning, stacklevel=2)
+        if isinstance(method, Solve | None):
+            with suppress(TooManyMovesError) if model.sharing == "state" else nullcontext():
+                found = _of_laws(model, chosen, method or Solve(), order, horizon, states)
+                return replace(found, minimise=True) if minimise else found
+        warn_of_draws(model)
     is_foreseen = states is not None or (order == 2 and horizon is None and isinstance(method, Solve | None))
     _check_size(model, order, is_counted=not (is_foreseen or isinstance(method, Sharded)))
     if horizon is not None:
@@ -240,11 +259,22 @@ def evaluate(
     return replace(solution, minimise=True) if minimise else solution
 
 
-OF_DRAWS = (
-    "the scenarios of this Gumbel-max model were drawn: means hold, but variances, laws and their certificates are "
-    "those of the table that came of it, not of Gumbel-max; exact are hindsight(model, policy, Trajectory([state], "
-    '[other]), action).gap, and tables of at most two actions under sharing="state"'
-)
+def _of_laws(  # many parameters: those of `evaluate`
+    model: GumbelModel, policy: Floats, method: Solve, order: int, horizon: int | None, states: Any
+) -> Solution:
+    """Under Gumbel noise: from the laws of every two actions, of which no table has more than draws."""
+    asked = np.arange(model.num_states) if states is None else asked_states(model, states)
+    if model.discount == 1 and horizon is None:
+        check_ends(model.alone, policy)
+    if policy.ndim == 3:
+        whole, rows = with_time(model, policy)
+        found = first_states(solve_gaps(whole, rows, asked, order, None, method.relative_tolerance), model.num_states)
+    else:
+        found = solve_gaps(model, policy, asked, order, horizon, method.relative_tolerance)
+    name = "laws of pairs" if horizon is None else "laws of pairs over a horizon"
+    solution = _solution(model, policy, found, name, horizon)
+    report_missed(solution.status, solution.summary, method.throw)
+    return solution
 
 
 def _chosen(model: JointMDP, policy: Any, horizon: int | None) -> Floats:
@@ -364,22 +394,32 @@ def _evaluate_policies(  # many parameters: those of `evaluate`
     minimise: bool,
 ) -> PolicyReturns:
     method = Solve() if method is None else method
-    if not isinstance(method, Solve) or order > 2 or horizon is not None or states is not None:
+    if not isinstance(method, Solve) or order > 2 or states is not None:
         raise ModelError(
             "whole policies are evaluated by jointmdp.Solve(...), with means and second moments of all states; leave "
-            "order, horizon and states out"
+            "order and states out"
         )
-    branches = []
+    horizon = None if horizon is None else checks.as_count("horizon", horizon)
+    is_timed = horizon is not None and any(map(depends_on_time, policies.values()))
+    is_gumbel = isinstance(model, GumbelModel) and not model.has_exact_tables
+    whole, branches = model, list[PolicyBranch | FollowedBranch]()
     for name, policy in policies.items():
         try:
-            chosen = checked_policy(model, policy, EXAMPLE)
+            chosen = _chosen(model, policy, horizon)
             _check_size(model, 2)
-            if model.discount == 1:
+            if model.discount == 1 and horizon is None:
                 _check_ends(model, chosen, method, 2)
         except ModelError as error:
             raise ModelError(f"{name}: {error}") from None
-        branches.append(PolicyBranch(model, chosen))
-    return PolicyReturns(model, tuple(policies), tuple(branches), method, minimise)
+        if is_timed:
+            assert horizon is not None
+            whole, chosen = with_time(model, timed_policy(model, policy, horizon))
+        if horizon is None:
+            branches.append(PolicyBranch(model.alone if isinstance(model, GumbelModel) else model, chosen))
+        else:
+            branches.append(FollowedBranch.of(whole, chosen, None if is_timed else horizon))
+    listed = (whole, None if is_timed else horizon) if is_gumbel or horizon is not None else None
+    return PolicyReturns(model, tuple(policies), tuple(branches), method, minimise, horizon, _listed=listed)
 
 
 def check_ends(model: JointMDP, policy: Floats) -> None:

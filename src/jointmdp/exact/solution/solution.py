@@ -19,6 +19,7 @@ import numpy as np
 from jointmdp.exact.law.gap_law import Laws, SignProbabilities
 from jointmdp.exact.law.pair_graph import GapBranches
 from jointmdp.exact.moments.certificates import Certificate, Status
+from jointmdp.exact.moments.pairs_ahead import ActionGaps
 from jointmdp.exact.moments.partial_solve import ListedMoments
 from jointmdp.exact.moments.stored_moments import StateMoments, StoredMoments
 from jointmdp.exact.solution.gap import TOLERANCE, Gap
@@ -242,7 +243,8 @@ class Solution(ResultFace):
         return str(self.certificate)
 
     def __repr__(self) -> str:
-        of_draws = isinstance(self.model, GumbelModel) and not self.model.has_exact_tables
+        of_laws = isinstance(self.moments, ActionGaps)
+        of_draws = isinstance(self.model, GumbelModel) and not (of_laws or self.model.has_exact_tables)
         drawn = "; of a table that was drawn for Gumbel noise: gaps vary as there, not certainly" if of_draws else ""
         return f"Solution({self.model!r}, {self.method}: {self.status.value}; {self.certificate}{drawn})"
 
@@ -269,6 +271,8 @@ class Solution(ResultFace):
     @property
     def order(self) -> int:
         """The highest order of moments held."""
+        if isinstance(self.moments, ActionGaps):
+            return self.moments.order
         higher = getattr(self.moments, "higher", None)
         return 2 if higher is None else int(higher.order)
 
@@ -298,7 +302,11 @@ class Solution(ResultFace):
         elif i + j == 2:
             found = self.covariance if i == 1 else np.broadcast_to(self.variance[:, None, :], exists.shape)
         else:
-            assert isinstance(self.moments, StateMoments)
+            if not isinstance(self.moments, StateMoments):
+                raise NotKnownError(
+                    "under Gumbel noise moments above order 2 are known of gaps: gap(…).central_moment(k), and not of "
+                    "products of two returns"
+                )
             found = self.moments.central(i, j)
         return np.where(exists, found, np.nan)
 
@@ -372,7 +380,7 @@ class Solution(ResultFace):
         variance, variance_error = found.variance, found.variance_error
         higher: tuple[float, ...] = ()
         higher_errors: tuple[float, ...] = ()
-        if isinstance(self.moments, StateMoments) and more > 0:
+        if isinstance(self.moments, StateMoments | ActionGaps) and more > 0:
             known = self.moments.gap_moments(s, a, b, self.certificate.mean_errors[s, [a, b]], found.mean_error)
             higher, higher_errors = tuple(known.values[3:].tolist()), tuple(known.errors[3:].tolist())
             if known.errors[2] < variance_error:
@@ -410,7 +418,9 @@ class Solution(ResultFace):
     @cached_property
     def asked(self) -> Ints:
         """The states whose actions were asked about: all, or those of ``evaluate(..., states=[…])``."""
-        return self.moments.asked if isinstance(self.moments, ListedMoments) else np.arange(self.model.num_states)
+        if isinstance(self.moments, ListedMoments | ActionGaps):
+            return self.moments.asked
+        return np.arange(self.model.num_states)
 
     @cached_property
     def laws(self) -> Laws:

@@ -33,6 +33,7 @@ from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.ground.intervals import Interval
 from jointmdp.ground.limits import DEFAULT_LIMITS, Limits
+from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import ActionLike, StateLike
 from jointmdp.simulation.executors import Executor, opened
@@ -304,7 +305,9 @@ def best_of(  # many parameters: those of `Solution.best_action`
     run = orders.simulated(found, checks.as_count("num_samples", num_samples, least=2), None)
     confidence = checks.as_fraction("confidence", confidence)
     best = _best(orders.tally(run), run, found.labels, model.state_label(s), seed, confidence, minimise)
-    return replace(best, mean=laws.mean[s, chosen].tolist())
+    is_drawn = isinstance(model, GumbelModel) and not model.has_exact_tables
+    method = best.method + "; of a table that was drawn for Gumbel noise" * is_drawn
+    return replace(best, mean=laws.mean[s, chosen].tolist(), method=method)
 
 
 def _chosen(model: JointMDP, state: StateLike, actions: Sequence[ActionLike] | None) -> tuple[int, list[int]]:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jointmdp.ground.intervals import Interval
+from jointmdp.model.gumbel_max import warn_of_draws
 from jointmdp.model.inverse_sampling import drawn, interval_ends
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import ActionLike, StateLike
@@ -23,6 +24,7 @@ class TableSimulator(Simulator):
     """
 
     def __init__(self, model: JointMDP, start: ArrayLike | None = None) -> None:
+        warn_of_draws(model)
         self.model = model
         self.name = f"table of {model.num_states} states"
         self.discount, self.sharing = model.discount, model.sharing

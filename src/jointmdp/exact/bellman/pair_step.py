@@ -154,10 +154,24 @@ class PairStep:
         self.policies = policy, policy if other is None else other
         self.is_shared = model.sharing != "none"
         self.can_merge, self.has_rewards = can_merge and self.is_shared, has_rewards
-        own = self._lists(policy)
-        is_one = other is None or other is policy
-        self.branches = own, own if is_one else self._lists(self.policies[1])
         self._actions = [_lists_of(each > 0) for each in self.policies]
+
+    @cached_property
+    def branches(self) -> tuple[BranchLists, BranchLists]:
+        """What each branch can do, given the noise that they share."""
+        return self._of_both(self._lists)
+
+    @cached_property
+    def single_branches(self) -> tuple[BranchLists, BranchLists]:
+        """What each branch can do by itself, over all noise."""
+        if self.model.sharing != "time":
+            return self.branches
+        alone = self.model.with_sharing("none")
+        return self._of_both(lambda policy: branch_lists(alone, policy, self.has_rewards))
+
+    def _of_both(self, lists: Callable[[Floats], BranchLists]) -> tuple[BranchLists, BranchLists]:
+        own, (one, two) = lists(self.policies[0]), self.policies
+        return own, own if two is one else lists(two)
 
     def _lists(self, policy: Floats) -> BranchLists:
         return branch_lists(self.model, policy, self.has_rewards)
@@ -262,6 +276,10 @@ class GumbelStep(PairStep):
 
     def _lists(self, policy: Floats) -> BranchLists:
         return lists_of_laws(self.model, policy)
+
+    @property
+    def single_branches(self) -> tuple[BranchLists, BranchLists]:
+        return self.branches
 
     @property
     def is_factored(self) -> bool:  # type: ignore[override]

@@ -26,7 +26,7 @@ from jointmdp.exact.moments.certificates import Certificate, Status, norm_weight
 from jointmdp.exact.moments.default_solver import LEAST_SCALE
 from jointmdp.exact.moments.known_returns import KnownReturns, Moves, PairEnds, backed_up
 from jointmdp.exact.moments.stored_moments import FoundMoments, GapEstimate, KnownMoments, about_mean
-from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, counted_once, grouped, summed
+from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, expand, grouped, summed
 from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.model.gumbel_max import ends_of
 from jointmdp.model.joint_mdp import JointMDP
@@ -92,8 +92,8 @@ class PairsAhead:
         self._closed: Sweeps | None = None
         nothing, none = np.zeros(0), np.zeros(0, dtype=np.int64)
         self._made, self._store = none, PairMoves(none, nothing, nothing, nothing, none, nothing)
-        over = ends_of(model)
-        self._end = np.where(over, int(np.argmax(over)), np.arange(self.size))
+        self._over = ends_of(model)
+        self._end = np.where(self._over, int(np.argmax(self._over)), np.arange(self.size))
 
     def ends(self, left: int | None) -> PairEnds:
         """What so many steps bring; None: all that come."""
@@ -151,13 +151,10 @@ class PairsAhead:
     def _of_branches(self) -> list[Moves]:
         """How the other branch moves by itself, and the seen one."""
         found = []
-        for lists in self.step.branches:
-            row = np.repeat(np.arange(len(lists.starts) - 1), np.diff(lists.starts))
-            group, state = np.divmod(row, self.size)
-            to, paid = lists.successors, lists.rewards
-            first, weight = counted_once((state, to, paid), lists.chances[group] * lists.weights)
-            state, to, paid = state[first], to[first], paid[first]
-            found.append(Moves(state, weight, paid, np.abs(paid), to, self.rounding * weight))
+        for lists in self.step.single_branches:
+            state = np.repeat(np.arange(self.size), np.diff(lists.starts))
+            off = self.rounding * lists.weights
+            found.append(Moves(state, lists.weights, lists.rewards, np.abs(lists.rewards), lists.successors, off))
         return found
 
     @property
@@ -187,8 +184,12 @@ class PairsAhead:
             return
         parts, count = [self._store], len(self._store.parent)
         x, y = np.divmod(codes, self.size)
-        for some in (codes[part] for part in stretches(self.step.counts(y, x), AT_ONCE)):
-            parts.append(self._moves(some))
+        is_over = self._over[x]
+        rest, y, x = codes[~is_over], y[~is_over], x[~is_over]
+        blocks = [rest[some] for some in stretches(self.step.counts(y, x), AT_ONCE)] if len(rest) else []
+        made = itertools.chain([self._one_is_over(codes[is_over])], map(self._moves, blocks))
+        for part in made:
+            parts.append(_counted_once(part, self.rounding))
             count += len(parts[-1].parent)
             if count > MOST_MOVES:
                 raise TooManyMovesError(
@@ -199,7 +200,7 @@ class PairsAhead:
         self._made = np.union1d(self._made, codes)
 
     def _moves(self, codes: Ints) -> PairMoves:
-        """One step of each pair; both are named by codes."""
+        """One step of each pair, neither of which is over; both are named by codes."""
         x, y = np.divmod(codes, self.size)
         is_together = self.step.is_together(y, x)
         met, rest = codes[is_together], codes[~is_together]
@@ -213,14 +214,26 @@ class PairsAhead:
         if self.step.can_merge:  # and nothing is left of their gap
             zero, one = np.zeros(len(met)), np.full(len(met), ONE)
             parts.append(PairMoves(met, self.step.ties(x[is_together]), zero, zero, one, zero))
-        found = PairMoves._make(np.concatenate(column) for column in zip(*parts, strict=True))
-        order, number = grouped(found.parent, found.child, found.gain, found.loss)
-        kept = order[np.diff(number, prepend=-1) > 0]
-        # What cannot be told from 0 counts as possible.
-        raised = found.off + np.where(found.weight <= RAREST, found.weight, 0.0)
-        weight, off = (summed(number, each[order], len(kept)) for each in (found.weight, raised))
-        off += (self.rounding + (np.bincount(number) + 8) * UNIT) * weight
-        return PairMoves(found.parent[kept], weight, found.gain[kept], found.loss[kept], found.child[kept], off)
+        return PairMoves._make(np.concatenate(column) for column in zip(*parts, strict=True))
+
+    def _one_is_over(self, codes: Ints) -> PairMoves:
+        """The seen branch stays where it is and is paid nothing: the other goes on alone."""
+        x, y = np.divmod(codes, self.size)
+        lists = self.step.single_branches[0]
+        i, e = expand(lists.starts, y)
+        zero, child = np.zeros(len(e)), self.code(lists.successors[e], x[i])
+        return PairMoves(codes[i], lists.weights[e], lists.rewards[e], zero, child, zero)
+
+
+def _counted_once(moves: PairMoves, rounding: float) -> PairMoves:
+    """Sorted by parent, equal moves as one; with what the sums of their weights are off by."""
+    order, number = grouped(moves.parent, moves.child, moves.gain, moves.loss)
+    kept = order[np.diff(number, prepend=-1) > 0]
+    # What cannot be told from 0 counts as possible.
+    raised = moves.off + np.where(moves.weight <= RAREST, moves.weight, 0.0)
+    weight, off = (summed(number, each[order], len(kept)) for each in (moves.weight, raised))
+    off += (rounding + (np.bincount(number) + 8) * UNIT) * weight
+    return PairMoves(moves.parent[kept], weight, moves.gain[kept], moves.loss[kept], moves.child[kept], off)
 
 
 def endless(moves: Moves, count: int, discount: float, order: int, guess: Floats) -> KnownReturns:

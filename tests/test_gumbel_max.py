@@ -502,9 +502,36 @@ def test_draws_are_named_where_tables_are_read() -> None:
         found = jm.simulate(model, "uniform", "s0", ["a0", "a1"], num_samples=20)
     assert found.gap("a0", "a1").mean is not None
     with pytest.warns(jm.errors.NoiseWarning, match="are drawn"):
+        jm.learn(model, "uniform", steps=10)
+    with pytest.warns(jm.errors.NoiseWarning, match="are drawn"):
         solution = jm.evaluate(model, "uniform", jm.Iterate())
     assert "drawn for Gumbel noise" in repr(solution)
     assert "drawn" not in repr(jm.evaluate(model, "uniform"))
+
+
+def test_what_underflows_can_happen_all_the_same() -> None:
+    """An event as rare as floats can say is one that a law counts as likely as 1e-150, not as impossible."""
+    law = {
+        "a": [(0.75, "s", 1.0), (2e-200, "t", 2.0), (0.25, "u", 3.0)],
+        "b": [(1e-300, "s", 10.0), (1.0, "t", 20.0), (5e-324, "u", 30.0)],
+    }
+    model = jm.from_mdp({"s": law, "t": {}, "u": {}}, None, 0.5, "gumbel-max", "time")
+    below = jm.evaluate(model, "a", horizon=1).gap("s", "a", "b").law().cdf(-26.5)
+    assert below.lower == 0 < below.upper <= 1e-149
+
+
+def test_a_model_without_noise_and_a_horizon_that_is_none() -> None:
+    sure = {
+        "x": {"a": [(1.0, "y", 0.0)], "b": [(1.0, "x", 1.0)], "c": [(1.0, "y", 0.5)]},
+        "y": {"a": [(1.0, "y", 1.0)]},
+    }
+    for sharing, horizon in itertools.product(("state", "time"), (None, 4)):
+        model = jm.from_mdp(sure, None, 0.9, "gumbel-max", sharing)
+        gap = jm.evaluate(model, "a", horizon=horizon).gap("x", "b", "c")
+        assert gap.variance == pytest.approx(0, abs=1e-20)
+    for horizon in (0, -1, 1.5, True):
+        with pytest.raises(jm.ModelError, match="horizon"):
+            jm.evaluate(model, "a", horizon=horizon)  # type: ignore[call-overload]
 
 
 def test_what_gumbel_noise_does_not_say() -> None:

@@ -15,6 +15,7 @@ from jointmdp.learning.incremental.settings import IncrementalSettings
 from jointmdp.learning.neural.settings import NeuralSettings
 from jointmdp.learning.projected.projecting import ProjectedSolution, ProjectionSettings, project
 from jointmdp.learning.runs import Method
+from jointmdp.model.gumbel_max import warn_of_draws
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulation.executors import Executor
 from jointmdp.simulation.simulators.registry import as_simulator
@@ -35,6 +36,7 @@ class Incremental(IncrementalSettings):
         from jointmdp.learning.incremental.learners import SimulatorLearner, TableLearner
 
         if isinstance(source, JointMDP):
+            warn_of_draws(source)
             return TableLearner(source, policy, self)
         if self.joint:
             raise ModelError(f"with joint=True the source must be a JointMDP, not {type(source).__name__}")

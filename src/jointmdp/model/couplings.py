@@ -91,6 +91,7 @@ from jointmdp.model.tables import ScenarioTables, blank_tables
 Scenarios = tuple[Floats, Ints]  # of one state: probabilities [W], and the outcome that each action gets [W, A]
 Cell = tuple[float, list[int]]  # a probability, and the number of the outcome that each action so far gets
 
+TINY = float(np.finfo(np.float64).tiny)
 SAME_RATIO = 8 * UNIT  # of two ratios that count as one
 OPEN = -1  # the action has no outcome yet
 
@@ -452,8 +453,11 @@ def laws_given(p: Floats, q: Floats, seen: Ints) -> Floats:
         # The largest ratio up to that of k is its own.
         place = np.sum(begin <= last, axis=1) - 1
         again = 1 / (outside[rows, place] + inside[rows, place] * last[:, 0])
+        # What underflows can happen all the same; a ratio that overflows is no infinite one.
+        is_possible = (q > 0) & (np.isinf(last) | (1 - ratio / last > SAME_RATIO))
+    found = np.where(is_possible, np.maximum(found, TINY), found)
     both = np.flatnonzero(seen >= 0)
-    found[both, seen[both]] = again[both]
+    found[both, seen[both]] = np.maximum(again[both], TINY)
     return found / found.sum(axis=1, keepdims=True)
 
 

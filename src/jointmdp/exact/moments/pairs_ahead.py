@@ -23,7 +23,7 @@ import scipy.sparse as sp
 from jointmdp.exact.bellman.pair_step import NOTHING as ONE
 from jointmdp.exact.bellman.pair_step import RAREST, pair_step, stretches
 from jointmdp.exact.moments.certificates import Certificate, Status, norm_weight
-from jointmdp.exact.moments.default_solver import LEAST_SCALE
+from jointmdp.exact.moments.default_solver import LEAST_SCALE, LEAST_STD
 from jointmdp.exact.moments.known_returns import KnownReturns, Moves, PairEnds, backed_up
 from jointmdp.exact.moments.stored_moments import FoundMoments, GapEstimate, KnownMoments, about_mean
 from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, expand, grouped, summed
@@ -387,7 +387,8 @@ def solve_gaps(
             shares[state, each] = max(shares[state, each], errors[state, each] / 2 + off / 4 + 8 * UNIT * both)
     moments_found = ActionGaps(asked, mean, variance, gaps, order)
     certificate = _certificate(model, mean, variance, mean_errors, shares)
-    largest = max(float(np.nanmax(variance, initial=0.0)), LEAST_SCALE)
+    paid = max(model.reward_bound, float(np.nanmax(np.abs(mean), initial=0.0)))
+    largest = max(float(np.nanmax(variance, initial=0.0)), (LEAST_STD * paid) ** 2, LEAST_SCALE)
     status = Status.CONVERGED if certificate.covariance_error <= tolerance * largest else Status.STAGNATED
     return FoundMoments(moments_found, certificate, status, 0)
 

@@ -212,8 +212,9 @@ def evaluate(
         horizon: evaluate the first `horizon` steps only, exactly. Then the policy may depend on time, as an array
             ``[T, S, A]`` or a function of (time, state); at step 0 it is the action asked about that is taken. Without
             one the discount may be 1 where every return surely comes to an end under the policy.
-        states: only these are asked about. Then only what they lead to is looked at, by every action first and by the
-            policy after, so the time does not depend on the size of the model; see docs/large-models.md.
+        states: only these are asked about, of an endless future and to order 2. Then only what they lead to is looked
+            at, by every action first and by the policy after, so the time does not depend on the size of the model; see
+            docs/large-models.md.
         minimise: rewards are costs, and the lowest return is the best. Moments are those of the costs; a gap is how
             much less an action costs, so that positive still means better; see docs/signs.md.
     """
@@ -221,6 +222,7 @@ def evaluate(
     _check_question(model, method)
     if named := _named_policies(model, policy):
         return _evaluate_policies(model, named, method, order, horizon, states, bool(minimise))
+    horizon = None if horizon is None else checks.as_count("horizon", horizon)
     chosen = _chosen(model, policy, horizon)
     order = checks.as_count("order", order, most=MAX_ORDER)
     if not isinstance(method, Solve | Sharded | Iterate | None) and not hasattr(method, "solution"):
@@ -240,7 +242,6 @@ def evaluate(
     is_foreseen = states is not None or (order == 2 and horizon is None and isinstance(method, Solve | None))
     _check_size(model, order, is_counted=not (is_foreseen or isinstance(method, Sharded)))
     if horizon is not None:
-        horizon = checks.as_count("horizon", horizon)
         with float64():
             found = _solution(model, chosen, solve_horizon(model, chosen, horizon, order), "horizon", horizon)
         return replace(found, minimise=True) if minimise else found

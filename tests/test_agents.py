@@ -10,7 +10,7 @@ import pytest
 
 import jointmdp as jm
 from jointmdp.simulation.simulators.agent_views import View
-from jointmdp.simulation.simulators.remembering import RememberingSimulator, with_memories
+from jointmdp.simulation.simulators.agents_with_memory import RememberingSimulator, with_memories
 
 ACTIONS = {"half": 0, "before": 1}
 

@@ -9,7 +9,7 @@ from zoo import STATE_AND_SLOW, daily
 
 import jointmdp as jm
 from jointmdp.exact.moments import asked_pairs, partial_solve
-from jointmdp.model import reached_states
+from jointmdp.model import derived_models
 
 
 def gaps(model: jm.JointMDP, state: int) -> list[tuple[int, int]]:
@@ -58,7 +58,7 @@ def drifting(size: int, sharing: str, discount: float = 0.9) -> tuple[jm.JointMD
 def test_what_is_left_out_is_within_the_certificate(
     sharing: str, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reached_states, "MOST_CLOSED", 10)
+    monkeypatch.setattr(derived_models, "MOST_CLOSED", 10)
     model, policy = drifting(160, sharing, discount=0.6)
     some = jm.evaluate(model, policy, jm.Solve(relative_tolerance=tolerance), states=[3, 50])
     part = some.moments.part  # type: ignore[attr-defined]
@@ -72,7 +72,7 @@ def test_what_is_left_out_is_within_the_certificate(
 
 def test_values_outside_may_be_anything(monkeypatch: pytest.MonkeyPatch) -> None:
     # Far away something terrible waits: the part does not see it, and its certificate must allow for it.
-    monkeypatch.setattr(reached_states, "MOST_CLOSED", 10)
+    monkeypatch.setattr(derived_models, "MOST_CLOSED", 10)
     monkeypatch.setattr(partial_solve, "ATTEMPTS", 1)
     model, policy = drifting(60, "state")
     rewards = model.rewards.copy()
@@ -86,7 +86,7 @@ def test_values_outside_may_be_anything(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("sharing", daily(["state", "time"]))
 def test_states_outside_differ_from_each_other(sharing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Two corridors that end in two gambles: both branches leave the part in one step, and not to the same place.
-    monkeypatch.setattr(reached_states, "MOST_CLOSED", 10)
+    monkeypatch.setattr(derived_models, "MOST_CLOSED", 10)
     monkeypatch.setattr(partial_solve, "ATTEMPTS", 1)
     length, count = 30, 63  # the start, two corridors, two gambles
     successors = np.tile(np.arange(count)[:, None, None], (1, 2, 2))
@@ -188,14 +188,14 @@ def test_reach_says_before_what_will_be_looked_at(monkeypatch: pytest.MonkeyPatc
     assert found.pairs == len(some.moments.pairs.codes)  # type: ignore[attr-defined]
     assert found.is_complete
     assert "nothing is left out" in str(found)
-    monkeypatch.setattr(reached_states, "MOST_CLOSED", 10)
+    monkeypatch.setattr(derived_models, "MOST_CLOSED", 10)
     less = jm.Solve(relative_tolerance=1e-2).reach(model, policy, [3])
     assert not less.is_complete
     assert less.pairs < found.pairs
 
 
 def test_weights_of_pairs_are_formed_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reached_states, "MOST_CLOSED", 10)
+    monkeypatch.setattr(derived_models, "MOST_CLOSED", 10)
     model, policy = drifting(160, "state", discount=0.6)
     whole = jm.Solve(relative_tolerance=1e-2).reach(model, policy, [3, 50])
     monkeypatch.setattr(asked_pairs, "AT_ONCE", 40)

@@ -14,8 +14,8 @@ import pytest
 import jointmdp as jm
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.built_in_models import coupled_reward_chain, inventory, windy_gridworld
-from jointmdp.model.from_functions import from_noise, from_sampler
 from jointmdp.model.from_mdp import from_gymnasium, from_mdp
+from jointmdp.model.from_noise_and_start import from_noise, from_sampler
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
 

@@ -17,8 +17,8 @@ from jointmdp.ground import checks
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.action_laws import SAME_POINT, ActionLaw, laws_from_entries
 from jointmdp.model.couplings import coupled_tables
-from jointmdp.model.from_functions import from_noise, from_sampler
 from jointmdp.model.from_mdp import from_gymnasium, from_mdp
+from jointmdp.model.from_noise_and_start import from_noise, from_sampler
 from jointmdp.model.joint_mdp import JointMDP
 
 NAMED = ["comonotone", "antithetic", "independent", "maximal", "gumbel-max"]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import jointmdp as jm
 from jointmdp.ground.errors import ModelError
-from jointmdp.model import from_functions
-from jointmdp.model.from_functions import VectorNumbers
+from jointmdp.model import from_noise_and_start
+from jointmdp.model.from_noise_and_start import VectorNumbers
 
 NOISE = [(0, 0), (1, 0), (2, 1), (3, 0)]  # demand, and whether the order is late
 LAW = [0.2, 0.4, 0.3, 0.1]
@@ -92,7 +92,7 @@ STOCHASTIC = {s: {(2, 0): 0.5, (0, 0): 0.5} if sum(s) < 4 else (0, 0) for s in F
 def test_whole_arrays_are_as_good_as_single_calls(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     slow = found(**options)
     assert found(is_vectorised=True, **options) == slow
-    monkeypatch.setattr(from_functions, "BATCH", 1)  # one state at a time
+    monkeypatch.setattr(from_noise_and_start, "BATCH", 1)  # one state at a time
     assert found(is_vectorised=True, **options) == slow
 
 

@@ -15,8 +15,8 @@ from oracle import exact_moments, random_model
 
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.built_in_models import coupled_reward_chain, inventory, windy_gridworld
-from jointmdp.model.from_functions import from_noise
 from jointmdp.model.from_mdp import from_gymnasium
+from jointmdp.model.from_noise_and_start import from_noise
 from jointmdp.model.gymnasium_env import JointEnv
 from jointmdp.model.joint_mdp import JointMDP
 

@@ -15,8 +15,8 @@ from test_equal_outcomes import exact_pair
 
 import jointmdp as jm
 from jointmdp.ground import archives
-from jointmdp.model.couplings import laws_given, relative_error
 from jointmdp.model.gumbel_max import GumbelModel
+from jointmdp.model.gumbel_pair_law import laws_given, relative_error
 
 Listed = dict[str, dict[str, list[tuple[float, str, float]]]]  # by state and action: probability, successor, reward
 

@@ -30,10 +30,10 @@ from .learning.learn import Neural as Neural
 from .learning.learn import Projected as Projected
 from .learning.learn import learn as learn
 from .model.couplings import GumbelMax as GumbelMax
-from .model.from_functions import from_noise as from_noise
-from .model.from_functions import from_start as from_start
 from .model.from_mdp import from_gymnasium as from_gymnasium
 from .model.from_mdp import from_mdp as from_mdp
+from .model.from_noise_and_start import from_noise as from_noise
+from .model.from_noise_and_start import from_start as from_start
 from .model.joint_mdp import JointMDP as JointMDP
 from .show.saving import load as load
 from .show.saving import save as save

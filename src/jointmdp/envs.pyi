@@ -5,9 +5,9 @@ from .model.built_in_models import inventory as inventory
 from .model.built_in_models import machine_replacement as machine_replacement
 from .model.built_in_models import shared_successors as shared_successors
 from .model.built_in_models import windy_gridworld as windy_gridworld
-from .model.from_functions import from_sampler as from_sampler
 from .model.from_mdpax import from_mdpax as from_mdpax
 from .model.from_mdpax import mdpax_policy as mdpax_policy
+from .model.from_noise_and_start import from_sampler as from_sampler
 from .model.policies import deterministic_policy as deterministic_policy
 from .model.policies import timed_policy as timed_policy
 from .model.policies import uniform_policy as uniform_policy

@@ -1,8 +1,8 @@
 """A model whose actions share Gumbel noise: the laws of its actions, and tables when something asks for them.
 
-Two branches are a pair, so hindsight asks for laws of pairs and nothing else (`couplings`). Whatever asks for the
-joint law of more actions, or for scenarios, gets tables when it first asks. Under ``sharing="state"`` those of a state
-with two actions are exact, all others are drawn.
+Two branches are a pair, so `evaluate` and hindsight ask for laws of pairs alone (`gumbel_pair_law`). Whatever asks for
+the joint law of more actions, or for scenarios, gets tables when it first asks. Under ``sharing="state"`` those of a
+state with two actions are exact, all others are drawn.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from jointmdp.ground.arrays import Bools, Floats, Ints, counted_once, expand
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import NoiseWarning
 from jointmdp.model.action_laws import ActionLaws, numbered_laws
-from jointmdp.model.couplings import GumbelMax, coupled_tables, laws_given, relative_error
+from jointmdp.model.couplings import GumbelMax, coupled_tables
+from jointmdp.model.gumbel_pair_law import laws_given, relative_error
 from jointmdp.model.joint_mdp import JointMDP, MarginalMDP
 from jointmdp.model.tables import as_available
 from jointmdp.model.terminal_states import terminal_states

@@ -218,7 +218,7 @@ def _name(given: Any, is_inside: bool = False) -> Any:
 
 
 def _answer_parts(solution: Solution) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    from jointmdp.exact.moments.pairs_ahead import ActionGaps
+    from jointmdp.exact.moments.pair_recursion import ActionGaps
     from jointmdp.exact.moments.stored_moments import PairMoments, SameStateMoments, StateMoments
 
     moments = solution.moments

@@ -20,9 +20,9 @@ from jointmdp.ground import checks
 from jointmdp.ground.answers import ResultFace, aligned, upstairs
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.progress import Meter
+from jointmdp.simulation.simulators.agents_with_memory import with_memories
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.registry import as_simulator
-from jointmdp.simulation.simulators.remembering import with_memories
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

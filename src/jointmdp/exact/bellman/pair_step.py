@@ -39,8 +39,8 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, counted_once, distinct, expand, summed
-from jointmdp.model.couplings import relative_error
 from jointmdp.model.gumbel_max import GumbelModel
+from jointmdp.model.gumbel_pair_law import relative_error
 from jointmdp.model.joint_mdp import JointMDP
 
 # What a positive probability is at least. A bound may count an event as likelier than it is; products of two such

@@ -46,7 +46,7 @@ from jointmdp.exact.hindsight.logged_trajectories import (
     seen_steps,
     until,
 )
-from jointmdp.exact.hindsight.plans import as_changes, as_logged, not_available
+from jointmdp.exact.hindsight.other_branch import as_changes, as_logged, not_available
 from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, same_rewards, seen_paths
 from jointmdp.exact.moments.default_solver import PolicyBranch
 from jointmdp.exact.solution.evaluate import check_ends

@@ -1,7 +1,7 @@
 """Moments of gaps and returns given what was seen: backward steps from the end, no linear solve.
 
 After the last step that was seen both branches go on as an ordinary pair, whose moments come from a solution, or from
-the moves of the walk (`pairs_ahead`). Before it they are backed up along the walk (`known_returns`).
+the moves of the walk (`pair_recursion`). Before it they are backed up along the walk (`known_returns`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from jointmdp.exact.hindsight.scenario_posteriors import SeenPaths
 from jointmdp.exact.moments.certificates import Status, report_missed
 from jointmdp.exact.moments.default_solver import PolicyBranch, policies_gap, shared_pairs, solve_horizon
 from jointmdp.exact.moments.known_returns import KnownReturns, Moves, PairEnds, backed_up
+from jointmdp.exact.moments.pair_recursion import PairsAhead
 from jointmdp.exact.moments.pair_solver import Solve
-from jointmdp.exact.moments.pairs_ahead import PairsAhead
 from jointmdp.exact.moments.stored_moments import KnownMoments, StateMoments, about_mean, difference_of
 from jointmdp.exact.solution.evaluate import check_ends, evaluate
 from jointmdp.exact.solution.solution import Solution

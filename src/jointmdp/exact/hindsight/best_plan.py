@@ -24,8 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from jointmdp.exact.hindsight.other_branch import OtherBranch, node_moves, seen_moves
-from jointmdp.exact.hindsight.plans import as_logged
+from jointmdp.exact.hindsight.other_branch import OtherBranch, as_logged, node_moves, seen_moves
 from jointmdp.exact.hindsight.scenario_posteriors import SeenPaths
 from jointmdp.exact.moments.known_returns import PairEnds
 from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, summed

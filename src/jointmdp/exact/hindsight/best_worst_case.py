@@ -26,7 +26,7 @@ from jointmdp.exact.hindsight.logged_trajectories import (
     given_trajectories,
     named_trajectory,
 )
-from jointmdp.exact.hindsight.plans import as_logged
+from jointmdp.exact.hindsight.other_branch import as_logged
 from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE
 from jointmdp.ground import checks
 from jointmdp.ground.answers import ResultFace

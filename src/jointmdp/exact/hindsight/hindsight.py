@@ -24,8 +24,17 @@ from jointmdp.exact.hindsight.logged_trajectories import (
     seen_steps,
     until,
 )
-from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk, all_cells, walk
-from jointmdp.exact.hindsight.plans import TimedPlan, as_changes, but_plan, told
+from jointmdp.exact.hindsight.other_branch import (
+    ONE,
+    OtherBranch,
+    TimedPlan,
+    Walk,
+    all_cells,
+    as_changes,
+    but_plan,
+    told,
+    walk,
+)
 from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, SeenPaths, seen_paths
 from jointmdp.exact.hindsight.study_of_logs import Study, studied
 from jointmdp.exact.law.gap_law import Laws
@@ -41,8 +50,8 @@ from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.ground.files import FilePath
 from jointmdp.ground.intervals import Interval
 from jointmdp.ground.progress import Meter
-from jointmdp.model.couplings import relative_error
 from jointmdp.model.gumbel_max import GumbelModel, ends_of
+from jointmdp.model.gumbel_pair_law import relative_error
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy, as_timed_policy, depends_on_time
 from jointmdp.model.tables import ActionLike

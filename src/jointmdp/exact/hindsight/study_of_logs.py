@@ -30,8 +30,7 @@ import numpy as np
 
 from jointmdp.exact.hindsight.backward_moments import moves_at
 from jointmdp.exact.hindsight.logged_trajectories import UNSEEN
-from jointmdp.exact.hindsight.other_branch import walk
-from jointmdp.exact.hindsight.plans import TimedPlan
+from jointmdp.exact.hindsight.other_branch import TimedPlan, walk
 from jointmdp.exact.hindsight.scenario_posteriors import seen_paths
 from jointmdp.exact.moments.default_solver import PolicyBranch
 from jointmdp.ground import checks

@@ -1,6 +1,6 @@
 """The states and pairs that matter to a few states of a large model: what `evaluate(..., states=[…])` looks at.
 
-From an asked state every action is taken once, and the policy afterwards (`model.reached_states`); pairs come from two
+From an asked state every action is taken once, and the policy afterwards (`model.derived_models`); pairs come from two
 actions of one asked state (`bellman.pair_step`). Where there are too many, those of little weight are left out.
 """
 
@@ -13,8 +13,8 @@ from jointmdp.exact.bellman.pair_step import PairList, PairLister
 from jointmdp.ground.arrays import Bools, Floats, Ints, distinct, summed
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.progress import Meter
+from jointmdp.model.derived_models import ReachedPart, reached_part, with_layers
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.reached_states import ReachedPart, reached_part, with_layers
 from jointmdp.model.tables import StateLike
 from jointmdp.model.terminal_states import idle_states
 

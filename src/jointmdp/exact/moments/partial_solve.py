@@ -28,8 +28,8 @@ from jointmdp.ground import checks
 from jointmdp.ground.arrays import UNIT, Floats, Ints
 from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.ground.progress import Meter
+from jointmdp.model.derived_models import ReachedPart
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.reached_states import ReachedPart
 
 
 def gap_ends(branch: SingleBranch, errors: StateErrors, s: Ints, t: Ints) -> tuple[Floats, Floats]:

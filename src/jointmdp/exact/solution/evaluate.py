@@ -25,8 +25,14 @@ from jointmdp.exact.moments.certificates import Status, report_missed
 from jointmdp.exact.moments.column_blocks import WORDS, Sharded, solve_lean, solve_sharded
 from jointmdp.exact.moments.default_solver import PolicyBranch, policies_gap, shared_pairs, solve, solve_horizon
 from jointmdp.exact.moments.iteration import LARGEST, Iterate, solve_iterate
+from jointmdp.exact.moments.pair_recursion import (
+    FollowedBranch,
+    TooManyMovesError,
+    first_states,
+    followed_gap,
+    solve_gaps,
+)
 from jointmdp.exact.moments.pair_solver import PAIR_LIMIT, Solve
-from jointmdp.exact.moments.pairs_ahead import FollowedBranch, TooManyMovesError, first_states, followed_gap, solve_gaps
 from jointmdp.exact.moments.partial_solve import solve_asked
 from jointmdp.exact.moments.single_branch import MeanReturns, mean_returns
 from jointmdp.exact.moments.stored_moments import FoundMoments
@@ -37,10 +43,10 @@ from jointmdp.ground.answers import ResultFace
 from jointmdp.ground.arrays import Floats, float64
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.files import write_csv
+from jointmdp.model.derived_models import with_time
 from jointmdp.model.gumbel_max import GumbelModel, warn_of_draws
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import checked_policy, depends_on_time, timed_policy
-from jointmdp.model.reached_states import with_time
 from jointmdp.model.tables import StateLike
 from jointmdp.model.terminal_states import idle_states, paying_state, policy_kernel
 

@@ -19,7 +19,7 @@ import numpy as np
 from jointmdp.exact.law.gap_law import Laws, SignProbabilities
 from jointmdp.exact.law.pair_graph import GapBranches
 from jointmdp.exact.moments.certificates import Certificate, Status
-from jointmdp.exact.moments.pairs_ahead import ActionGaps
+from jointmdp.exact.moments.pair_recursion import ActionGaps
 from jointmdp.exact.moments.partial_solve import ListedMoments
 from jointmdp.exact.moments.stored_moments import StateMoments, StoredMoments
 from jointmdp.exact.solution.gap import TOLERANCE, Gap
@@ -30,9 +30,9 @@ from jointmdp.ground.errors import ConvergenceWarning, ModelError, NotKnownError
 from jointmdp.ground.files import FilePath, write_csv
 from jointmdp.ground.intervals import Interval
 from jointmdp.ground.limits import DEFAULT_LIMITS, Limits, check_limits
+from jointmdp.model.derived_models import ReachedPart, with_time
 from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.reached_states import ReachedPart, with_time
 from jointmdp.model.tables import ActionLike, StateLike
 
 if TYPE_CHECKING:

@@ -22,11 +22,11 @@ from jointmdp.model.policies import as_policy, depends_on_time, looks_timed
 from jointmdp.model.terminal_states import start_law
 from jointmdp.simulation.montecarlo.samples import ROUNDING_UNITS, Replications, Sampler
 from jointmdp.simulation.montecarlo.simulator_branches import OnEvent, QuerySampler
+from jointmdp.simulation.simulators.agents_with_memory import Situation, with_memories
 from jointmdp.simulation.simulators.function_simulator import RunSimulator, WithNoise, as_named, is_run_function
 from jointmdp.simulation.simulators.generators import kept_globals
 from jointmdp.simulation.simulators.noise import Noise, Redraw
 from jointmdp.simulation.simulators.registry import as_simulator
-from jointmdp.simulation.simulators.remembering import Situation, with_memories
 from jointmdp.simulation.simulators.simulator import Action, Simulator, Snapshot
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
 from jointmdp.simulation.watching.recorded_draws import redrawn

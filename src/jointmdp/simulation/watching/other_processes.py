@@ -32,7 +32,7 @@ from jointmdp.simulation.simulators.fingerprints import CLOSED, LIBRARIES, walk
 from jointmdp.simulation.simulators.function_simulator import RunSimulator
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import Action, Outcome
-from jointmdp.simulation.watching.memories import memories, without
+from jointmdp.simulation.watching.caches_and_globals import memories, without
 from jointmdp.simulation.watching.probe import ObservedOutcome, Probe, clear_difference
 
 HANDLES = (socket.socket, subprocess.Popen, io.FileIO)  # what both processes would go on using

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from zoo import daily
 
 import jointmdp as jm
+from jointmdp.ground.checks import Sharing
 
 Floats = NDArray[np.float64]
 T, S, A, W = 3, 3, 2, 2
@@ -142,6 +143,8 @@ def test_simulations_follow_the_policy_of_each_step(sharing: str) -> None:
     assert np.all(np.abs(run.mean - found.mean[0]) <= 5 * np.sqrt(found.variance[0] / 20_000))
     assert abs(sampled.mean - gap.mean) <= 5 * gap.std / np.sqrt(20_000)
     assert np.var(run.returns[:, 0] - run.returns[:, 1]) == pytest.approx(gap.variance, rel=0.1)
+    asked = jm.simulate(model, lambda t, s: policy[t, s], 0, [0, 1], horizon=T, num_samples=20_000)
+    assert np.array_equal(run.returns, asked.returns)
     whole, rows = with_time(model, policy)
     same = jm.simulate(whole, rows, 0, [0, 1], horizon=T, num_samples=20_000)
     assert run.returns == pytest.approx(same.returns, abs=1e-12)
@@ -162,6 +165,38 @@ def test_policies_by_time_are_compared() -> None:
     assert gap.mean_interval.lower <= means[0] - means[1] <= gap.mean_interval.upper
 
 
+@pytest.mark.filterwarnings("ignore:Pairing saves nothing")  # that is so in this random model
+@pytest.mark.parametrize("sharing", ["time", "state"])
+def test_simulators_keep_the_time(sharing: Sharing) -> None:
+    """A function of (time, observation), an array and the exact answer of the same model."""
+    (model, policy), *_ = models(1, sharing, seed=9)
+
+    def step(s: int, action: int, u: float) -> tuple[float, int]:
+        w = int(u >= model.probabilities[s, 0])
+        return float(model.rewards[s, w, action]), int(model.successors[s, w, action])
+
+    game = jm.FunctionSimulator(
+        step, lambda rng: rng.random(), start=0, actions=A, discount=model.discount, sharing=sharing
+    )
+    exact = jm.evaluate(model, policy, horizon=T).gap(0, 0, 1)
+    by_array, by_function = (
+        jm.simulate(game, each, None, [0, 1], horizon=T, num_samples=2000)
+        for each in (policy, lambda t, s: policy[t, s])
+    )
+    assert np.array_equal(by_array.returns, by_function.returns)
+    assert abs(by_array.gap(0, 1).mean - exact.mean) <= 5 * exact.std / np.sqrt(2000)  # one false alarm in a million
+    seen: list[tuple[int, int]] = []
+    late = {"late": lambda time, s: seen.append((time, s)) or int(time == 2), "never": lambda s: 0}
+    jm.compare(game, policies=late, horizon=T, max_replications=64)
+    assert {time for time, _ in seen} == {0, 1, 2}  # and not the end
+    with pytest.raises(jm.ModelError, match="horizon of at most"):
+        jm.simulate(game, policy, None, horizon=T + 1)
+    with pytest.raises(jm.ModelError, match="horizon of at most"):
+        jm.simulate(game, policy, None)
+    with pytest.raises(jm.ModelError, match="nothing here keeps that"):
+        game.walk(lambda t, s: 0, 3)
+
+
 def test_what_has_no_horizon_is_refused() -> None:
     (model, policy), *_ = models(1, "state", seed=7)
     with pytest.raises(jm.ModelError, match="depends on time"):
@@ -174,10 +209,6 @@ def test_what_has_no_horizon_is_refused() -> None:
         jm.simulate(model, policy, 0)
     with pytest.raises(jm.ModelError, match="depends on time"):
         jm.evaluate(model, {"a": policy, "b": policy[0]})
-    with pytest.raises(jm.ModelError, match="makes an array of it"):
-        jm.simulate(model, lambda t, s: 0 if t < 2 else 1, 0, horizon=T)
     assert jm.simulate(model, lambda seen, rng: rng.integers(A), 0, horizon=T, num_samples=4).steps == T
-    with pytest.raises(jm.ModelError, match="beside tables alone"):
-        jm.compare(model, policies={"a": policy, "b": lambda s: 0}, horizon=T)
     with pytest.raises(jm.ModelError, match="at step 1: "):
         jm.evaluate(model, np.where(np.arange(T)[:, None, None] == 1, 2 * policy, policy), horizon=T)

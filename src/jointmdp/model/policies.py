@@ -104,10 +104,15 @@ def as_timed_policy(model: ModelTables, policy: Any, steps: int, then: Floats) -
 
 
 def looks_timed(policy: Any) -> bool:
-    """Whether this is a function of two things that are called like a time and a state."""
+    """Whether this is a function of two things that are called like a time and a state.
+
+    Simulators know such functions by these names alone: those of an observation and a generator take two things, too.
+    """
     if not callable(policy) or not depends_on_time(policy):
         return False
     first, second, *_ = inspect.signature(policy).parameters
+    if second in ("rng", "key", "generator") or first.startswith("obs"):
+        return False
     return first in ("t", "time", "step", "day") or second in ("s", "state")
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from jointmdp.ground import checks
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
-from jointmdp.model.policies import as_policy, depends_on_time, looks_timed
+from jointmdp.model.policies import as_policy, depends_on_time, looks_timed, timed_policy
 from jointmdp.model.terminal_states import start_law
 from jointmdp.simulation.montecarlo.samples import ROUNDING_UNITS, Replications, Sampler
 from jointmdp.simulation.montecarlo.simulator_branches import OnEvent, QuerySampler
@@ -203,27 +203,18 @@ def _simulated(
     return_bound = None if bounds is None or discount >= 1 else max(map(abs, bounds)) / (1 - discount)
     if isinstance(simulator, TableSimulator):  # the forms that only tables know
         policies = [as_policy(simulator.model, each) if isinstance(each, Mapping) else each for each in policies]
-    is_timed = [not callable(policy) and depends_on_time(policy) for policy in policies]
-    if any(is_timed) and (how.horizon is None or not isinstance(simulator, TableSimulator)):
-        what = "needs a horizon" if how.horizon is None else f"is for tables, and {simulator.name} is none"
-        raise ModelError(f"a policy that depends on time, an array [T, S, A], {what}")
-    if isinstance(simulator, TableSimulator) and any(map(looks_timed, policies)):
-        raise ModelError(
-            "a function of two things is asked with an observation and a generator here, and this one seems to be of "
-            "time and state; jointmdp.envs.timed_policy(model, policy, horizon) makes an array of it"
-        )
+        if how.horizon is not None:
+            policies = [timed_policy(simulator.model, p, how.horizon) if looks_timed(p) else p for p in policies]
+    for policy in policies:
+        steps = math.inf if callable(policy) or not depends_on_time(policy) else len(policy)
+        if steps < (math.inf if how.horizon is None else how.horizon):
+            raise ModelError(f"a policy of {steps} steps, an array [T, S, A], needs a horizon of at most so many")
     # Whatever the engine, a policy that makes no sense is refused here.
-    stationary = ["uniform" if timed else policy for timed, policy in zip(is_timed, policies, strict=True)]
-    remembering, agents, place = with_memories(simulator, stationary, state)
+    remembering, agents, place = with_memories(simulator, policies, state)
     dynamics, remark = _dynamics(simulator, policies, kinds, first, state, discount, how.horizon)
     if remembering is not simulator and state is not None and not isinstance(state, Situation):
-        remark = "The agent's memory begins in the state that was given."
+        remark = "What the agent remembers, and its time, begin in the state that was given."
     if dynamics is None:
-        if any(is_timed):
-            raise ModelError(
-                "a policy that depends on time is simulated beside tables alone, and another one is a function or an "
-                "object; give that as an array, such as jointmdp.envs.timed_policy(model, policy, horizon) makes"
-            )
         own = tuple(agents[kind] for kind in kinds)
         sampler: Sampler = QuerySampler(
             remembering, own, first, place, how.seed, discount, how.horizon, how.until_merged, labels

@@ -165,8 +165,9 @@ class Replication:
                 size[j] += abs(more)
             weight *= sampler.discount
             self.t += 1
-            self._choose()
-            self._merge()
+            if self.t != sampler.horizon:  # after it nobody acts: a policy in time may have nothing to say there
+                self._choose()
+                self._merge()
             is_open = not all(map(self._is_over, self.heads)) and not (sampler.until_merged and len(self.heads) == 1)
         is_cut = is_open and sampler.horizon is None
         left_out = weight if is_cut else 0.0

@@ -1,9 +1,9 @@
-"""What an agent sees and remembers: Stable-Baselines3's wrappers of vectors of environments, and recurrent networks.
+"""What an agent sees and remembers: Stable-Baselines3's wrappers of vectors of environments, recurrent networks, time.
 
 What an agent of Stable-Baselines3 sees is not what its environment shows where such wrappers stand between them:
-`VecNormalize` scales observations, `VecFrameStack` adds the last ones. And what a recurrent agent does depends on what
-`predict` returned beside its last action. Nothing of Stable-Baselines3 is imported: wrappers are known by what they
-have.
+`VecNormalize` scales observations, `VecFrameStack` adds the last ones. What a recurrent agent does depends on what
+`predict` returned beside its last action, and a policy that depends on time remembers the time. Nothing of
+Stable-Baselines3 is imported: wrappers are known by what they have.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jointmdp.ground.arrays import Floats
 from jointmdp.ground.errors import ModelError
 
 # Of Stable-Baselines3: they show what they are shown, or `predict` does the same by itself (transposed pictures).
 PLAIN_WRAPPERS = ("VecMonitor", "VecCheckNan", "VecTransposeImage", "VecVideoRecorder")
 REMEMBERS = (
-    "the agent remembers earlier observations, and nothing here keeps its memory; compare, simulate and "
-    "simulators.review_agent do, each branch its own"
+    "the agent remembers earlier observations, or its choice depends on time, and nothing here keeps that; compare, "
+    "simulate and simulators.review_agent do, each branch its own"
 )
 
 Kept = Any  # what a stage remembers of earlier observations; None at the start of an episode
@@ -42,6 +43,37 @@ class Memory(NamedTuple):
     def is_empty(self) -> bool:
         """Whether nothing is remembered."""
         return self.hidden is None and all(kept is None for kept in self.frames)
+
+
+def row_of(policy: Floats, observation: Any) -> Any:
+    """What a policy ``[S, A]`` or ``[S]`` says of an observation that is the number of a state."""
+    if np.ndim(observation) != 0 or np.asarray(observation).dtype.kind not in "iu":
+        raise ModelError(
+            f"the policy is an array, but observations are no state numbers (here {observation!r}); give a function of "
+            "the observation"
+        )
+    if not 0 <= observation < len(policy):
+        raise ModelError(f"the policy has {len(policy)} rows, but the observation is {observation}")
+    return policy[int(observation)]
+
+
+@dataclass(frozen=True)
+class TimedAgent:
+    """A policy that depends on time, a function of (time, observation) or an array ``[T, S, A]``: it remembers time."""
+
+    policy: Any
+
+    def predict(self, observation: Any, state: int | None = None) -> tuple[Callable[[], Any], int]:
+        """What to call for its choice, which nobody does where an episode is cut off, and the time of the next one."""
+        time = 0 if state is None else state
+        return partial(self._said, time, observation), time + 1
+
+    def _said(self, time: int, observation: Any) -> Any:
+        if callable(self.policy):
+            return self.policy(time, observation)
+        if time >= len(self.policy):
+            raise ModelError(f"the policy has rows for {len(self.policy)} steps; simulate over such a horizon")
+        return row_of(self.policy[time], observation)
 
 
 @dataclass(frozen=True)
@@ -71,6 +103,11 @@ class View:
     def fresh(self) -> Memory:
         """At the start of an episode."""
         return Memory((None,) * len(self.stages))
+
+    @property
+    def gives_law(self) -> bool:
+        """Whether what it answers is to be called, and may be probabilities."""
+        return isinstance(self.agent, TimedAgent)
 
     @property
     def may_remember(self) -> bool:

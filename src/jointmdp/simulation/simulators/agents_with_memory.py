@@ -17,6 +17,7 @@ from jointmdp.simulation.simulators.simulator import (
     Snapshot,
     as_agent,
     as_choice,
+    drawn_choice,
     policy_form,
 )
 
@@ -48,7 +49,10 @@ class RememberingSimulator(Simulator):
 
     def choose(self, agent: int, state: Situation, noise: Noise) -> Action:
         """What one of the agents does."""
-        return as_choice(state.actions[agent], state.place, self.inner)
+        found = state.actions[agent]
+        if self.views[agent].gives_law:
+            return drawn_choice(found(), state.place, self.inner, noise)
+        return as_choice(found, state.place, self.inner)
 
     def start(self, noise: Noise) -> Situation:
         return self.snapshot(self.inner.start(noise))

@@ -428,7 +428,7 @@ def as_chooser(policy: Any, simulator: JaxSimulator) -> tuple[Chooser, Any]:
             return simulator.random_action(np.random.default_rng(0))  # which says that there is none
         return Chooser("random", None, function_key(draw.function), draw), None
     if form == "predicting":
-        raise UntraceableError("a policy with predict() is asked for one observation at a time")
+        raise UntraceableError("a policy with predict(), or in time, is asked for one observation at a time")
     seen = jax.eval_shape(lambda key: simulator.observe_one(simulator.reset_one(key).state), random_key(0))
     if form == "function":
         return _traced(value, seen, simulator, count), None

@@ -23,7 +23,8 @@ from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.intervals import Interval
 from jointmdp.model.inverse_sampling import drawn_from
-from jointmdp.simulation.simulators.agent_views import View
+from jointmdp.model.policies import depends_on_time, looks_timed
+from jointmdp.simulation.simulators.agent_views import TimedAgent, View, row_of
 from jointmdp.simulation.simulators.fingerprints import fingerprint
 from jointmdp.simulation.simulators.noise import Noise
 
@@ -34,7 +35,8 @@ PolicyForm = Literal["uniform", "constant", "predicting", "function", "table", "
 
 FORMS = (
     "a function f(observation) -> action or probabilities, or f(observation, rng) -> action, an array [S, A] or [S] "
-    'indexed by the observation, an object with predict(observation), "uniform", or one action to take for ever'
+    'indexed by the observation, a function f(time, observation), an object with predict(observation), "uniform", or '
+    "one action to take for ever"
 )
 
 
@@ -221,6 +223,7 @@ def as_agent(policy: Any, simulator: Simulator) -> Agent:
     - ``f(observation, rng) -> action`` draws by itself from the generator that it is given; for JAX simulators that
       is a key.
     - An array: ``[S, A]`` probabilities or ``[S]`` actions, for observations that are state numbers.
+    - ``f(time, observation)`` or an array ``[T, S, A]``, where the simulator keeps the time (`with_memories`).
     - An object with ``predict`` (as in Stable-Baselines3), asked for its deterministic action, behind the
       `VecNormalize` of its ``env``. For its stochastic ones wrap it, and let it draw from the generator: its own would
       break the pairing.
@@ -240,7 +243,7 @@ def as_agent(policy: Any, simulator: Simulator) -> Agent:
         simulator.random_action(np.random.default_rng(0))  # refused here, and not in the middle of a walk
         return lambda state, noise: simulator.random_action(noise.rng)
     view = View.of(value) if form == "predicting" else None
-    gives_action = view is not None or (form == "function" and takes_rng(value))
+    gives_action = (view is not None and not view.gives_law) or (form == "function" and takes_rng(value))
 
     def choose(state: Snapshot, noise: Noise) -> Action:
         if form == "uniform":
@@ -250,36 +253,35 @@ def as_agent(policy: Any, simulator: Simulator) -> Agent:
         if view is not None:
             found = view.predict(observation)
         elif form == "table":
-            if np.ndim(observation) != 0 or np.asarray(observation).dtype.kind not in "iu":
-                raise ModelError(
-                    f"the policy is an array, but observations of {simulator.name} are no state numbers (here "
-                    f"{observation!r}); give a function of the observation"
-                )
-            if not 0 <= observation < len(value):
-                raise ModelError(f"the policy has {len(value)} rows, but the observation is {observation}")
-            found = value[int(observation)]
+            found = row_of(value, observation)
         else:
             found = value(observation, simulator.policy_draw(noise)) if gives_action else value(observation)
-        if gives_action or names is None or np.ndim(found) == 0:
-            return as_choice(found, state, simulator)
-        # By inversion: one uniform a decision, whatever the probabilities.
-        row = np.asarray(found, dtype=np.float64).ravel().tolist()
-        if len(row) != len(names):
-            many = f"{len(row)} probabilities for the {len(names)} actions"
-            raise ModelError(f"the policy gave {many} of {simulator.name}")
-        total = 0.0
-        for chance in row:  # `sum` rounds in another way from Python 3.12 on
-            total += chance
-        if not min(row) >= 0 or not abs(total - 1) <= checks.SUM_TOLERANCE:
-            raise ModelError(
-                f"the policy gave {np.array2string(np.array(row), precision=4, threshold=8)} with sum {total:.6g}, no "
-                "probabilities; did you return values or logits?"
-            )
-        most = max(row)
-        action = row.index(most) if most >= 1 else drawn_from(row, noise.uniform * total)
-        return _allowed(action, state, simulator)
+        return as_choice(found, state, simulator) if gives_action else drawn_choice(found, state, simulator, noise)
 
     return choose
+
+
+def drawn_choice(found: Any, state: Snapshot, simulator: Simulator, noise: Noise) -> Action:
+    """An action that a policy chose, or one drawn from the probabilities that it gave."""
+    names = simulator.action_names
+    if names is None or np.ndim(found) == 0:
+        return as_choice(found, state, simulator)
+    # By inversion: one uniform a decision, whatever the probabilities.
+    row = np.asarray(found, dtype=np.float64).ravel().tolist()
+    if len(row) != len(names):
+        many = f"{len(row)} probabilities for the {len(names)} actions"
+        raise ModelError(f"the policy gave {many} of {simulator.name}")
+    total = 0.0
+    for chance in row:  # `sum` rounds in another way from Python 3.12 on
+        total += chance
+    if not min(row) >= 0 or not abs(total - 1) <= checks.SUM_TOLERANCE:
+        raise ModelError(
+            f"the policy gave {np.array2string(np.array(row), precision=4, threshold=8)} with sum {total:.6g}, no "
+            "probabilities; did you return values or logits?"
+        )
+    most = max(row)
+    action = row.index(most) if most >= 1 else drawn_from(row, noise.uniform * total)
+    return _allowed(action, state, simulator)
 
 
 def policy_form(policy: Any, simulator: Simulator) -> tuple[PolicyForm, Any]:
@@ -296,8 +298,12 @@ def policy_form(policy: Any, simulator: Simulator) -> tuple[PolicyForm, Any]:
         return "predicting", owner  # model.predict is meant as the model
     if callable(getattr(policy, "predict", None)):
         return "predicting", policy
+    if looks_timed(policy):
+        return "predicting", TimedAgent(policy)
     if callable(policy):
         return "function", policy
+    if names is not None and depends_on_time(policy):
+        return "predicting", TimedAgent(np.asarray(policy))
     try:
         array = np.asarray(policy)
     except (TypeError, ValueError) as error:

@@ -400,6 +400,18 @@ def folded_plan(is_broken: bool) -> Any:
     return run
 
 
+@planted("a key of its own beside the given one", "jax", "frozen generator", shows="law")
+def own_key(is_broken: bool) -> Any:
+    """The weather comes from a key that only the day enters; the twin folds the day into the given key."""
+
+    def step(key: Any, place: Any, action: Any) -> Any:
+        weather = jax.random.fold_in(jax.random.key(5) if is_broken else key, 1)
+        reward, after = drift(key, place, action)
+        return reward + 3 * jax.random.normal(weather), after
+
+    return Keyed(step, jnp.float32(0.0))
+
+
 @planted("split as often as the action says", "jax", NOT_SHARED, shows="gap")
 def split_often(is_broken: bool) -> Any:
     """A loop splits the key as often as the action says."""

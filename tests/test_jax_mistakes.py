@@ -196,6 +196,34 @@ def test_noise_that_is_not_the_keys_is_found(case: tuple[Any, Any, str]) -> None
         assert JaxSimulator(step, start, actions=2).frozen_noise == ""  # and no warning, which would be an error
 
 
+OWN, TABLE = jax.random.key(7), np.arange(5.0)
+
+
+def fixed_beside(draw: Any) -> Any:
+    return lambda key, s, a: (draw(jax.random.fold_in(jax.random.key(7), s["x"])) + jax.random.normal(key), s)
+
+
+BESIDE = {
+    "a closure": (lambda key, s, a: (jax.random.normal(OWN) + jax.random.normal(key), s), True),
+    "a counter": (fixed_beside(jax.random.normal), True),
+    "in a loop": (fixed_beside(lambda key: jax.random.poisson(key, 3.0) * 1.0), True),
+    "in a condition": (fixed_beside(lambda k: jax.lax.cond(True, lambda: jax.random.normal(k), lambda: 0.0)), True),
+    "a key of its own": (lambda key, s, a: (jax.random.normal(key) + jax.random.normal(s["key"]), s), False),
+    "folded": (lambda key, s, a: (jax.random.poisson(jax.random.fold_in(key, s["x"]), 3.0) * 1.0, s), False),
+    "a table": (lambda key, s, a: (jnp.asarray(TABLE)[a] + jax.random.normal(key), s), False),
+}
+
+
+@pytest.mark.parametrize("case", BESIDE.values(), ids=BESIDE.keys())
+@pytest.mark.filterwarnings("ignore:step of .* takes part of its noise from a key kept in the state")
+def test_a_fixed_key_beside_the_given_one_is_found(case: tuple[Any, bool]) -> None:
+    step, is_fixed = case
+    simulator = JaxSimulator(step, {"key": jax.random.key(0), "x": jnp.int32(0)}, actions=2)
+    found = [text for fault, text in simulator.key_faults if fault == "frozen generator"]
+    assert len(found) == is_fixed
+    assert all("draws from a key that it makes itself" in text and "test_jax_mistakes.py:" in text for text in found)
+
+
 def test_noise_of_actions_that_are_not_numbered_is_looked_at_with_the_first_of_them() -> None:
     start = {"key": jax.random.key(0), "x": jnp.float32(0)}
     simulator = JaxSimulator(from_state, start, actions=None)

@@ -309,6 +309,7 @@ def _after(probe: Probe, at: ProbeState, action: Action, question: Question) -> 
 KEY_CURES = {
     "noise not shared": "split or fold the key by what is drawn, never by the action",
     "one stream for two sources": "split the key, one part for each source",
+    "frozen generator": "draw from the key that step is given; a table of fixed numbers is drawn once, outside of step",
 }
 
 

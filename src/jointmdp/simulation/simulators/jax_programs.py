@@ -118,8 +118,9 @@ class StepProgram:
     def key_faults(self) -> list[tuple[str, str]]:
         """What is wrong with its keys: the fault by name, and in words."""
         jaxpr, used = dce_jaxpr(self.program.jaxpr, self._shown)
-        num_leaves = len(jax.tree.leaves(self.state))  # the action comes after the key and the state
-        inputs = [Value(("input", i), i > num_leaves) for i in range(len(used)) if used[i]]
+        leaves = jax.tree.leaves(self.state)  # the action comes after the key and the state
+        is_key = [True, *map(_may_be_key, leaves), *[False] * (len(used) - 1 - len(leaves))]
+        inputs = [Value(("input", i), i > len(leaves), not is_key[i]) for i in range(len(used)) if used[i]]
         reader, found = _Reader(), []
         reader.read(jaxpr, _constant_values(self.program.consts), inputs, "", ())
         place = next((draw.place for draw in reader.draws if draw.key.has_action), "")
@@ -132,6 +133,10 @@ class StepProgram:
                 text = f"step of {self.name} draws twice from one key ({one.place}, {other.place})"
                 found.append(("one stream for two sources", f"{text}: the two draws are no two sources"))
                 break
+        place = next((draw.place for draw in reader.draws if draw.key.is_fixed), "")
+        if place and used[0]:  # where it draws from no other `frozen_noise` says so
+            text = f"step of {self.name} draws from a key that it makes itself ({place})"
+            found.append(("frozen generator", f"{text}, so that replications from one state see the same numbers"))
         return found
 
 
@@ -196,6 +201,7 @@ class Value(NamedTuple):
 
     number: Hashable
     has_action: bool  # whether the action enters it
+    is_fixed: bool = False  # whether no key that the step is given enters it, and none that the state holds
 
 
 class KeyDraw(NamedTuple):
@@ -207,7 +213,7 @@ class KeyDraw(NamedTuple):
 
 
 def _constant_values(consts: Sequence[Any]) -> list[Value]:
-    return [Value(("constant", id(value)), False) for value in consts]
+    return [Value(("constant", id(value)), False, is_fixed=True) for value in consts]
 
 
 class _Reader:
@@ -225,7 +231,7 @@ class _Reader:
 
         def of(atom: Any) -> Value:
             if isinstance(atom, Literal):
-                return Value(("literal", str(atom.val), str(atom.aval)), False)
+                return Value(("literal", str(atom.val), str(atom.aval)), False, is_fixed=True)
             return known[atom]
 
         for operation in jaxpr.eqns:
@@ -254,11 +260,12 @@ class _Reader:
             if len(found) == len(operation.outvars):
                 return found
         has_action = any(value.has_action for value in given)
+        is_fixed = all(value.is_fixed for value in given)
         number: Hashable = next(self.new)
         if not inner:
             settings = [pair for pair in operation.params.items() if not any(map(callable, _as_parts(pair[1])))]
             number = name, str(settings), tuple(value.number for value in given)
-        return [Value((number, i), has_action) for i in range(len(operation.outvars))]
+        return [Value((number, i), has_action, is_fixed) for i in range(len(operation.outvars))]
 
     def _compare_branches(self, before: int, depth: int) -> None:
         """Branches that the action chooses share their noise where they draw from keys that they have in common."""
@@ -271,7 +278,7 @@ class _Reader:
             ]
 
     def _loop(self, operation: Any, given: list[Value], inner: list[Any], place: str, branch: Branch) -> list[Value]:
-        """Until no more of what a loop hands on holds the action; its draws are those of the last round."""
+        """Until no more of what a loop hands on holds the action or a key; its draws are those of the last round."""
         before, settings = len(self.draws), operation.params
         if operation.primitive.name == "while":
             count, fixed_count = settings["cond_nconsts"], settings["body_nconsts"]
@@ -286,12 +293,12 @@ class _Reader:
             rows, (jaxpr, consts) = given[len(fixed) + len(carry) :], inner[0]
             is_asked, count = None, 0
         size = len(carry)
-        while True:  # each round adds a value that holds the action, or is the last
+        while True:  # each round adds a value that holds the action or a key, or is the last
             del self.draws[before:]
-            state = [Value(next(self.new), value.has_action) for value in [*carry, *rows]]
+            state = [value._replace(number=next(self.new)) for value in [*carry, *rows]]
             out = self.read(jaxpr, consts, [*fixed, *state], place, branch)
             joined = [
-                value._replace(has_action=value.has_action or after.has_action)
+                Value(value.number, value.has_action or after.has_action, value.is_fixed and after.is_fixed)
                 for value, after in zip(carry, out[:size], strict=True)
             ]
             if joined == carry:
@@ -304,7 +311,7 @@ class _Reader:
             del self.draws[within:]
         is_changed = [was.number != after.number for was, after in zip(state, out, strict=False)]
         return [
-            Value(next(self.new), value.has_action or (is_counted and i < size and is_changed[i]))
+            Value(next(self.new), value.has_action or (is_counted and i < size and is_changed[i]), value.is_fixed)
             for i, value in enumerate(out)
         ]
 

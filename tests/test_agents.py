@@ -200,6 +200,7 @@ def test_a_review_agrees_with_the_exact_gaps() -> None:
     assert {state.shown for state in found.states} == {"chosen", "other"}
 
 
+@pytest.mark.slow
 def test_a_review_says_how_much_and_how_often() -> None:
     found = jm.simulators.review_agent(
         walk_game(), Recurrent(), 3, steps=9, horizon=1, seed=1, pilot=400, max_replications=400

@@ -96,6 +96,7 @@ def test_coins_belong_to_actions() -> None:
     assert (np.abs(products - np.eye(len(products))) < sure).all()
 
 
+@pytest.mark.slow
 def test_shocks_are_shared_in_the_same_state_or_at_the_same_time() -> None:
     """Branches that part at once, coins alone: no gap where time keys them, else two coins for every later step."""
     settings: dict[str, Any] = {"stickiness": 0.0, "discount": 0.5, "no_ops": 0}
@@ -156,6 +157,7 @@ def test_the_auditor_is_content(game: str) -> None:
     assert not found.warnings, str(found)
 
 
+@pytest.mark.slow
 def test_names_and_processes() -> None:
     simulator = jm.as_simulator("atari:Pong,stickiness=0.1,shocks=B")
     assert isinstance(simulator, jm.AtariSimulator)

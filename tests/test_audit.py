@@ -603,6 +603,7 @@ def test_the_report_says_what_it_found() -> None:
     assert good["restore"].claim == "restoring gives back the same state"
 
 
+@pytest.mark.slow
 def test_an_audit_can_be_repeated_and_leaves_no_trace() -> None:
     random.seed(3)
     np.random.seed(3)  # noqa: NPY002

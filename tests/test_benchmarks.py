@@ -11,6 +11,7 @@ from benchmarks.__main__ import MODULES
 ROOT = Path(__file__).parent.parent
 
 
+@pytest.mark.slow
 def test_a_benchmark_imports_its_own_module_only() -> None:
     code = """
 import runpy, sys

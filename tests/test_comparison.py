@@ -324,6 +324,7 @@ def test_a_reward_that_is_still_to_come():
     assert nothing.figure().axes
 
 
+@pytest.mark.slow
 def test_nothing_is_decided_at_the_pilot_when_nothing_varied():
     """A jackpot of 500 with probability 0.4 %, mean 2 against a sure 1: missing from 45 % of pilots, 3e-4 of 2,000.
 

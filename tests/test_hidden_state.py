@@ -65,6 +65,7 @@ def test_environments_inside_of_environments_and_starts_pass(made: Callable[[], 
     assert report.faults == warned, str(report)
 
 
+@pytest.mark.slow
 def test_no_noise_says_what_was_tried() -> None:
     still, hidden = (audit(of(kind)(), num_states=2, num_samples=12)["noise"] for kind in (Still, HiddenGoal))
     assert still.status == hidden.status == "pass"
@@ -173,7 +174,9 @@ def kept_by_seed(buffer: float, seed: int) -> float:
 
 @pytest.mark.parametrize(
     ("run", "where"),
-    [(kept_by_decision, "WARM of the module"), (kept_by_a_cache, "the cache of first_arrivals"), (kept_by_seed, "")],
+    daily_rows(
+        [(kept_by_decision, "WARM of the module"), (kept_by_a_cache, "the cache of first_arrivals"), (kept_by_seed, "")]
+    ),
 )
 def test_what_was_kept_before_anybody_looked_is_found_by_throwing_it_away(run: Any, where: str) -> None:
     """A cache that is warm already gives the same at every call: only its loss shows that it leaves out the seed."""

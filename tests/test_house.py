@@ -114,6 +114,7 @@ def edges_of_the_house() -> dict[str, set[str]]:
     return graph(trees())
 
 
+@pytest.mark.slow
 def test_no_module_imports_in_a_circle() -> None:
     assert circle(edges_of_the_house()) == []
 

@@ -650,6 +650,7 @@ def test_gymnax_environments_are_queried_and_simulated(name: str) -> None:
         assert np.array_equal(sampler(5, 3, sharing).returns, found.returns[5:8])
 
 
+@pytest.mark.slow
 def test_an_outcome_is_the_same_to_the_last_bit_in_any_company() -> None:
     """A program for two actions at once rounds some of these rewards otherwise than one for each."""
 

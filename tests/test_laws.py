@@ -267,6 +267,7 @@ def test_support_over_a_horizon_counts_the_steps_that_are_left() -> None:
     assert law.quantile(0.5).lower <= -2 <= law.quantile(0.5).upper
 
 
+@pytest.mark.slow
 def test_a_long_horizon_on_few_points() -> None:
     rng = np.random.default_rng(3)
     case = random_model(rng, 3, 2, 2, discount=1.0, sharing="state")

@@ -124,6 +124,7 @@ def test_fewer_features_solve_the_projected_equations(kind: str) -> None:
     assert active >= 3 or kind == "stationary"
 
 
+@pytest.mark.slow
 def test_constrained_fixed_points_agree_with_clarabel() -> None:
     rng, tried = np.random.default_rng(1), 0
     for chain in chains(21, 30, discounts=(0.9,)):

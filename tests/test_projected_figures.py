@@ -37,6 +37,7 @@ def test_the_gridworld_comes_back_to_every_cell(sharing: Sharing) -> None:
     assert (model.successors[:8, 0] == ending.successors[:8, 0]).all()
 
 
+@pytest.mark.slow
 def test_points_agree_with_direct_calls() -> None:
     setting = ProjectionSetting(3, "state", "restart", "covariance", PARTS, 1)
     (point,) = feature_counts.points([setting])

@@ -119,6 +119,7 @@ def test_errors_fall_like_the_root_of_the_samples() -> None:
 
 
 @pytest.mark.parametrize("executor", daily(["serial", "processes"]))
+@pytest.mark.slow
 def test_a_run_is_continued_bit_for_bit_on_any_executor(executor: str, tmp_path: Any) -> None:
     model, policy = small_model("state")
     simulator = jm.simulators.TableSimulator(model)

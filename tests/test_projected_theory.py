@@ -300,6 +300,7 @@ def projector_covariances(each: Answer) -> np.ndarray:
 
 
 @of_many_models
+@pytest.mark.slow
 def test_the_certified_residual_is_that_of_the_operator_of_the_paper(models: int) -> None:
     for each in answers(models):
         chain, solution = each.trial.chain, each.solution

@@ -464,6 +464,7 @@ def test_leads_that_the_future_can_turn_are_counted_both_ways() -> None:
     assert open_.undecided == pytest.approx(2 / 3)
 
 
+@pytest.mark.slow
 def test_a_tie_so_far_is_no_tie() -> None:
     """Runners who arrive once in a thousand steps: most samples end before anyone has, and nearly none is a tie."""
     q = 0.001

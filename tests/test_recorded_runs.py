@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from zoo import SHARINGS, STATE_AND_SLOW, daily
+from zoo import STATE_AND_SLOW, daily
 
 import jointmdp as jm
 from jointmdp.simulation.executors import Processes
@@ -56,7 +56,13 @@ def lake():
 
 
 SLOW = pytest.mark.slow
-DAILY = [table, asked_table, shop, pytest.param(walk, marks=SLOW), lake]  # programs of JAX take long to compile
+DAILY = [
+    table,
+    asked_table,
+    shop,
+    pytest.param(walk, marks=SLOW),
+    pytest.param(lake, marks=SLOW),
+]  # programs of JAX take long to compile
 
 
 def assert_same_bits(found, wanted):
@@ -82,7 +88,7 @@ def test_asked_again_is_what_a_run_with_all_actions_gives(case, sharing):
     assert again.again(actions[0]).actions == again.actions  # nothing is there twice
 
 
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 @pytest.mark.parametrize("case", [asked_table, shop, pytest.param(table, marks=SLOW), pytest.param(walk, marks=SLOW)])
 def test_asked_one_by_one_or_at_once(case, sharing):
     source, policy, state, actions = case()

@@ -418,6 +418,7 @@ def test_stopping_when_merged_changes_no_gap():
     assert gaps.gap(0, 2).steps <= returns.steps
 
 
+@pytest.mark.slow
 def test_an_action_against_itself_is_exactly_tied_and_its_branches_are_one_query():
     asked = []
 

@@ -169,6 +169,7 @@ def test_many_streams_and_little_time() -> None:
     assert any(note.startswith("The time was up after") for note in found.notes)
 
 
+@pytest.mark.slow
 def test_a_simulator_with_samplers_of_noise_and_a_random_policy() -> None:
     def day(stock: int, order: int, noise: dict[str, float]) -> tuple[float, int]:
         sold = min(stock + order, int(noise["demand"]))
@@ -201,6 +202,7 @@ class Mill(gymnasium.Env[np.ndarray, int]):
         return np.array([float(self.day)]), float(paid), self.day == 2, False, {}
 
 
+@pytest.mark.slow
 def test_a_gymnasium_environment_by_its_generators() -> None:
     found = jm.compare(Mill(), 0, None, [0, 1], pilot=40, max_replications=40)
     parts = found.variance_by_stream(1, 0, replications=250)

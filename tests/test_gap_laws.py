@@ -125,7 +125,9 @@ def test_nothing_is_left_to_chance() -> None:
 
 def test_guarantees_that_contradict_each_other_are_not_hidden() -> None:
     assert (Interval(0.0, 0.5) & Interval(0.4, 1.0)) == (0.4, 0.5)
-    assert (Interval(0.0, 0.5) & Interval(0.5 + 1e-12, 1.0)).width == 0
+    assert (Interval(0.0, 0.5) & Interval(0.5 + 1e-12, 1.0)) == (0.5, 0.5 + 1e-12)
+    with pytest.raises(ArithmeticError, match="report"):
+        Interval(0.0, 1e-8) & Interval(2e-8, 1.0)  # small amounts are no rounding
     with pytest.raises(ArithmeticError, match="report"):
         Interval(0.0, 0.5) & Interval(0.6, 1.0)
 

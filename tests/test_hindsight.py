@@ -12,6 +12,7 @@ from zoo import SHARINGS, STATE_AND_SLOW, daily
 
 import jointmdp as jm
 from jointmdp.ground.errors import ModelError
+from jointmdp.model.terminal_states import steady_states
 from jointmdp.show.cli import main
 
 
@@ -576,6 +577,29 @@ def test_a_return_that_cannot_be_seen() -> None:
         solution.counterfactual(0, 0, 5.0, 1)
     with pytest.raises(ModelError, match="observed_return"):
         solution.counterfactual(0, 0, float("nan"), 1)
+
+
+def test_a_return_that_varies_less_than_is_known_says_nothing() -> None:
+    """What was seen is 1 with a grain more or less, and the other action ±1 by the same coin: its return is 1."""
+    grain = 2.0**-50
+    rewards = [[[1 + grain, 1.0], [1 - grain, -1.0]], [[0.0, 0.0]] * 2]
+    model = jm.JointMDP([[0.5, 0.5]] * 2, rewards, np.ones((2, 2, 2), dtype=int), 0.9)
+    found = jm.evaluate(model, 0).counterfactual(0, 0, 1 + grain, 1)
+    assert found.mean_error == np.inf
+    assert 1.0 in found.interval()
+    assert "not known" in str(found)
+
+
+@pytest.mark.parametrize("steady", [True, False])
+def test_who_is_always_paid_the_same(steady: bool) -> None:
+    """Two ways through rooms that pay alike, and in the second model at another step."""
+    to = np.array([[[1, 3], [2, 3]], [[3, 3], [3, 3]], [[3, 3], [3, 3]], [[3, 3], [3, 3]]])
+    rewards = np.zeros((4, 2, 2))
+    rewards[0, :, 0], rewards[1], rewards[2] = 1.0, 2.0, 2.0 if steady else 3.0
+    model = jm.JointMDP([[0.5, 0.5]] * 4, rewards, to, 0.9)
+    states, actions = steady_states(model, np.full((4, 2), 0.5))
+    assert states.tolist() == [False, True, True, True]
+    assert actions.tolist() == [[steady, True], [True, True], [True, True], [True, True]]
 
 
 LOG = """episode,state,action,reward,note

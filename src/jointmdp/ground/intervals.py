@@ -6,7 +6,7 @@ import math
 from numbers import Real
 from typing import NamedTuple, Self
 
-CONTRADICTION = 1e-7  # guaranteed intervals may miss each other by this much, relatively, from rounding
+ROUNDING = 1e-9  # of their size: by so much guaranteed ends may cross from rounding
 
 
 class _Ends(NamedTuple):
@@ -61,12 +61,12 @@ class Interval(_Ends):
         return Interval(-self.upper, -self.lower, None if self._estimate is None else -self._estimate)
 
     def __and__(self, other: Interval) -> Interval:
-        """What both say, when both are guaranteed; ends that cross by rounding alone meet in the middle."""
+        """What both say, when both are guaranteed; of ends that cross by rounding alone the truth lies in between."""
         lower, upper = max(self.lower, other.lower), min(self.upper, other.upper)
         if lower > upper:
-            if lower - upper > CONTRADICTION * max(1.0, abs(lower), abs(upper)):
+            if lower - upper > ROUNDING * max(abs(lower), abs(upper)):
                 raise ArithmeticError(f"{self} and {other} are both guaranteed and do not meet; please report this")
-            lower = upper = (lower + upper) / 2
+            lower, upper = upper, lower
         given = [each._estimate for each in (self, other) if each._estimate is not None]
         return Interval(lower, upper).of(given[0]) if given else Interval(lower, upper)
 

@@ -62,6 +62,31 @@ def idle_states(model: ModelTables, policy: Floats, kernel: sp.csr_array | None 
     return ~_reached(kernel.T.tocsr(), np.flatnonzero(pays.any(axis=(1, 2))))
 
 
+def steady_states(model: ModelTables, policy: Floats) -> tuple[Bools, Bools]:
+    """States and actions from which the policy is surely paid one and the same course of rewards, ``[S]``, ``[S, A]``.
+
+    States are told apart by what they pay and by what states they lead to, again and again until no more differ.
+    """
+    rewards, to, taken = model.rewards, model.successors, possible(model.probabilities, policy > 0)
+    kind, count = np.zeros(model.num_states, dtype=np.int64), 0
+    while True:  # each round tells more states apart, or is the last
+        _, outcome = np.unique(np.stack([rewards.ravel(), kind[to].ravel()]), axis=1, return_inverse=True)
+        outcome = outcome.reshape(rewards.shape)
+        none, some = outcome.max() + 1, kind[to] >= 0
+
+        def alike(shown: Bools, axes: tuple[int, ...], outcome: Ints = outcome, none: int = none) -> tuple[Bools, Ints]:
+            first = np.where(shown, outcome, none).min(axis=axes)
+            return first == np.where(shown, outcome, -1).max(axis=axes), first
+
+        same, first = alike(taken, (1, 2))
+        is_steady = same & (some | ~taken).all(axis=(1, 2)) & (kind >= 0)
+        _, found = np.unique(np.stack([kind, first]), axis=1, return_inverse=True)
+        kind = np.where(is_steady, found.ravel(), -1)
+        if (now := len(np.unique(kind))) == count:
+            return is_steady, alike(model.is_possible, (1,))[0] & (some | ~model.is_possible).all(axis=1)
+        count = now
+
+
 def paying_state(kernel: sp.csr_array, idle: Bools) -> int | None:
     """A state from which the policy may go on being paid for ever; None if every return surely comes to an end."""
     if not idle.any():

@@ -5,22 +5,24 @@ each is proven by a polynomial, so it also holds when the moments carry known er
 mathematics. With two moments the answers are closed forms, such as Cantelli's inequality (1928) for a sign.
 """
 
+from __future__ import annotations
+
+import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 import scipy
-from numpy.polynomial.polynomial import polyval
+from numpy.polynomial import polynomial
 
 from jointmdp.exact.bounds.moment_problem import (
+    Fractions,
     Long,
     MomentProblem,
     MomentSequence,
     Pieces,
-    Representation,
-    gauss,
-    polished,
     round_down,
     round_up,
 )
@@ -40,10 +42,15 @@ def cantelli(mean: float, variance: float) -> float:
     return 1 / (1 + ratio * ratio)
 
 
+CROSSING = 1e-7  # standard deviations, or of a probability: by so much proven ends may cross from rounding
+ROUNDINGS = 8  # of each part of a sum, at most
 LOWEST = -1e30  # in standard units: stands for −∞ in a search that takes differences of values
 TINY = 1e-300
 REMOTE = 1e8  # standard deviations; inside what `moment_problem` calls far
 GOLDEN = (math.sqrt(5) - 1) / 2
+ZERO, ONE = Fraction(0), Fraction(1)
+NARROW = Fraction(1, 2**160)  # of its size: how well a root is known, so that no float shows it
+MOST_HALVINGS = 3000  # from the largest floats to the least ones
 
 
 class MomentBounds:
@@ -103,7 +110,7 @@ class MomentBounds:
         if any(self.errors):
             words.append(f"errors up to {max(self.errors):.2g}")
         if self._law is not None:
-            count = len(self._law.nodes)
+            count = len(self._law.atoms)
             words.append(f"only one law has them, on {count} point{'s' if count > 1 else ''}")
         return f"MomentBounds({', '.join(words)})"
 
@@ -119,11 +126,7 @@ class MomentBounds:
         """The smallest and largest possible q-quantile ``inf{t: P(X ≤ t) ≥ q}``."""
         q = as_fraction("q", q)
         if self._law is not None:
-            atoms, weights = self._law
-            masses = np.cumsum(weights)
-            # A sum of weights that meets q up to rounding leaves two answers.
-            ends = [atoms[min(int(np.searchsorted(masses, level)), len(atoms) - 1)] for level in (q - 1e-12, q + 1e-12)]
-            return self._interval(*ends)
+            return self._outward(self._law.quantile(Fraction(q)))
         low, high = self._bracket(q)
         # P(X ≤ t) ≤ U(t) < q proves that the quantile is above t; q ≤ L(t) ≤ P(X ≤ t) that it is not.
         first = _last_below(lambda y: self._most_below(y) - q, low, high)
@@ -137,10 +140,8 @@ class MomentBounds:
             return _point(0.0 if at > 0 else math.inf)
         exact = self._sequence.standard(Fraction(at))
         if self._law is not None:
-            excesses = [max(self._sequence.original(y) - Fraction(at), Fraction(0)) for y in self._law.nodes]
-            excess = math.fsum(w * float(e) for w, e in zip(self._law.weights, excesses, strict=True))
-            room = 2 * (len(excesses) + 3) * UNIT
-            return Interval(excess * (1 - room), excess * (1 + room))
+            excess = self._law.stop_loss(exact) * exactly(self._sequence.scale)
+            return Interval(round_down(excess.lower), round_up(excess.upper))
         if abs(exact) > REMOTE:
             return self._remote_excess(Fraction(at))
         y, scale = float(exact), self._sequence.scale
@@ -161,25 +162,31 @@ class MomentBounds:
         """
         alpha = as_fraction("alpha", alpha)
         if self._law is not None:
-            atoms, weights = self._law
-            taken = np.diff(np.minimum(np.cumsum(weights), alpha), prepend=0.0)
-            return self._interval(*(2 * [float(taken @ atoms) / alpha]))
+            return self._outward(self._law.cvar(Fraction(alpha)))
         low, high = self._bracket(alpha)
 
-        def at(y: float, bound: Callable[[Pieces], float]) -> float:
-            return y - max(bound(Pieces(y, (y, -1.0), (0.0, 0.0))), 0.0) / alpha
+        rest, mean = 1 - alpha, self._mean()
+
+        def at(y: float, bound: Callable[[Pieces], float], way: float) -> float:
+            """A bound of y − E(y−X)⁺/α = (E X − E(X−y)⁺ − (1−α)y)/α, with the excess that is the smaller; rounded."""
+            if alpha < 0.5:
+                parts = [y, -max(bound(Pieces(y, (y, -1.0), (0.0, 0.0))), 0.0) / alpha]
+            else:
+                excess = max(bound(Pieces(y, (0.0, 0.0), (-y, 1.0))), 0.0)
+                parts = [part / alpha for part in (mean[0], way * mean[1], -excess, -rest * y)]
+            return math.fsum(parts) + way * ROUNDINGS * UNIT * math.fsum(map(abs, parts))
 
         def smallest(y: float) -> float:
-            return max(at(y, self._problem.upper), LOWEST)
+            return max(at(y, self._problem.upper, -1), LOWEST)
 
         lower = self._problem.lo
         if not math.isinf(low) and not math.isinf(high):
             peak = scipy.optimize.minimize_scalar(lambda y: -smallest(y), bounds=(low, high), options={"xatol": 1e-7})
             best = max(-float(peak.fun), smallest(low), smallest(high))
             lower = max(lower, best if best > LOWEST else -math.inf)
-        upper = sum(self._mean())
+        upper = sum(mean)
         if self._sequence.order > 1:
-            upper = min(upper, _peak(lambda y: at(y, self._problem.lower), low, high, 1 / alpha))
+            upper = min(upper, _peak(lambda y: at(y, self._problem.lower, 1), low, high, 1 / alpha))
         return self._interval(lower, upper)
 
     def _mean(self) -> tuple[float, float]:
@@ -197,7 +204,8 @@ class MomentBounds:
             return _point(1.0)
         exact = self._sequence.standard(Fraction(at))
         if self._law is not None:
-            return self._mass(exact, is_closed=is_closed)
+            mass = self._law.mass(exact, is_closed=is_closed)
+            return Interval(round_down(mass.lower), round_up(mass.upper))
         if exact > REMOTE:
             return Interval(self._least_below(REMOTE), 1.0)
         if exact < -REMOTE:
@@ -246,31 +254,153 @@ class MomentBounds:
         high = math.inf if found.upper == math.inf else round_up(self._sequence.original(found.upper))
         return Interval(*np.clip([low, high], *self.support).tolist())
 
-    def _determined_law(self) -> Representation | None:
-        """Atoms (in standard units) and weights, when only one law has the moments."""
-        family, problem = self._sequence.determined, self._problem
+    def _outward(self, found: Between) -> Interval:
+        """From standard units back to the user's, rounded outwards and within the support."""
+        ends = round_down(self._sequence.original(found.lower)), round_up(self._sequence.original(found.upper))
+        return Interval(*np.clip(ends, *self.support).tolist())
+
+    def _determined_law(self) -> OnlyLaw | None:
+        """When only one law has the moments, that law in standard units."""
+        family = self._sequence.determined
         if family is None:
             return None
         if self.support[0] == self.support[1]:
-            return Representation(np.array([problem.lo]), np.ones(1))
-        nodes, weights = problem.rule(family, gauss(family, family.rank))
-        keep = weights > 1e-12
-        atoms = [y if y in (problem.lo, problem.hi) else polished(family.last, y) for y in nodes[keep].tolist()]
-        return Representation(np.array(atoms), weights[keep] / np.sum(weights[keep]))
+            return OnlyLaw(np.array([ONE]), family.zeros, self._sequence.moments)
+        return OnlyLaw(family.last, family.zeros, self._sequence.moments)
 
-    def _mass(self, exact: Fraction, *, is_closed: bool) -> Interval:
-        """P(Y ≤ y) or P(Y < y) for the only law; both values at a place that rounding cannot tell from an atom."""
-        family = self._sequence.determined
-        assert self._law is not None
-        assert family is not None
-        atoms, weights = self._law
-        gap = atoms - float(exact)
-        is_near = np.abs(gap) <= 1e-12 * (1 + np.abs(atoms))
-        below = float(np.sum(weights[(gap < 0) & ~is_near]))
-        with_near = min(float(np.sum(weights[(gap < 0) | is_near])), 1.0)
-        if exact in family.zeros or polyval(exact, family.last) == 0:  # an atom
-            return _point(with_near if is_closed else below)
-        return Interval(below, with_near)
+
+# -- the only law that has the moments, in exact arithmetic ------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Between:
+    """A number between two fractions."""
+
+    lower: Fraction
+    upper: Fraction
+
+    def __add__(self, other: Between) -> Between:
+        return Between(self.lower + other.lower, self.upper + other.upper)
+
+    def __sub__(self, other: Between) -> Between:
+        return Between(self.lower - other.upper, self.upper - other.lower)
+
+    def __mul__(self, other: Between) -> Between:
+        ends = [x * y for x in (self.lower, self.upper) for y in (other.lower, other.upper)]
+        return Between(min(ends), max(ends))
+
+    def over(self, other: Between) -> Between:
+        """Divided by a number that is not 0."""
+        return self * Between(1 / other.upper, 1 / other.lower)
+
+    def clipped(self, least: Fraction, most: Fraction | None = None) -> Between:
+        """Where it is known to be at least, and at most, so large."""
+        found = Between(max(self.lower, least), max(self.upper, least))
+        return found if most is None else Between(min(found.lower, most), min(found.upper, most))
+
+
+def exactly(x: Fraction) -> Between:
+    """A number that is known."""
+    return Between(x, x)
+
+
+def most(values: Sequence[Between]) -> Between:
+    """The largest of several numbers."""
+    return Between(max(x.lower for x in values), max(x.upper for x in values))
+
+
+class OnlyLaw:
+    """A law on the roots of a polynomial and on known numbers, from its moments ``m_k``, k = 0, 1, …
+
+    Floats are fractions, so moments are exact here. All roots are real and simple, hence one lies between any two
+    neighbouring turns, and bisection brings two fractions around it together. The weight of an atom is the expectation
+    of Lagrange's polynomial. All is kept between a lower and an upper fraction, so no sum cancels and no atom is too
+    light to count.
+    """
+
+    def __init__(self, roots_of: Fractions, known: Sequence[Fraction], moments: Fractions) -> None:
+        self._polynomial = roots_of
+        atoms = sorted([*map(exactly, known), *_roots(roots_of)], key=lambda atom: atom.lower)
+        found = [(atom, _weight(i, atoms, moments)) for i, atom in enumerate(atoms)]
+        self.atoms, self.weights = map(list, zip(*((a, w.clipped(ZERO)) for a, w in found if w.lower > 0), strict=True))
+        # Up to each atom; no rounding may leave a part of the mass out.
+        sums = list(itertools.accumulate(self.weights))[:-1]
+        self._below = [exactly(ZERO), *(each.clipped(ZERO, ONE) for each in sums), exactly(ONE)]
+
+    def mass(self, t: Fraction, *, is_closed: bool) -> Between:
+        """P(Y ≤ t), or P(Y < t)."""
+        return self._below[
+            sum(side < 0 or (is_closed and side == 0) for side in (self._side(a, t) for a in self.atoms))
+        ]
+
+    def _side(self, atom: Between, t: Fraction) -> int:
+        """Whether an atom is below t (−1), at t, or above."""
+        if atom.lower == atom.upper or not atom.lower <= t <= atom.upper:
+            return (atom.lower > t) - (atom.upper < t)
+        here, there = (polynomial.polyval(x, self._polynomial) for x in (t, atom.lower))
+        return 0 if here == 0 else 1 if (here > 0) == (there > 0) else -1  # the sign changes at the atom
+
+    def quantile(self, q: Fraction) -> Between:
+        """The least atom up to which the mass is at least q."""
+        ends = [
+            next(atom for atom, mass in zip(self.atoms, self._below[1:], strict=True) if getattr(mass, end) >= q)
+            for end in ("upper", "lower")
+        ]
+        return Between(ends[0].lower, ends[1].upper)
+
+    def stop_loss(self, t: Fraction) -> Between:
+        """E(Y − t)⁺."""
+        return self._expected([(atom - exactly(t)).clipped(ZERO) for atom in self.atoms])
+
+    def cvar(self, alpha: Fraction) -> Between:
+        """The mean of the lowest `alpha` fraction: max over t of t − E(t−Y)⁺/α, which an atom attains."""
+        return most(
+            [
+                t - self._expected([(t - atom).clipped(ZERO) for atom in self.atoms]) * exactly(1 / alpha)
+                for t in self.atoms
+            ]
+        )
+
+    def _expected(self, values: Sequence[Between]) -> Between:
+        return sum((w * x for w, x in zip(self.weights, values, strict=True)), exactly(ZERO))
+
+
+def _weight(i: int, atoms: Sequence[Between], moments: Fractions) -> Between:
+    """The expectation of the polynomial that is 1 at an atom and 0 at the others."""
+    others = [atom for j, atom in enumerate(atoms) if j != i]
+    product, scale = [exactly(ONE)], exactly(ONE)
+    for other in others:
+        scale = scale * (atoms[i] - other)
+        shifted = [exactly(ZERO), *product]
+        product = [a - b * other for a, b in zip(shifted, [*product, exactly(ZERO)], strict=True)]
+    return sum((c * exactly(m) for c, m in zip(product, moments, strict=False)), exactly(ZERO)).over(scale)
+
+
+def _roots(p: Fractions) -> list[Between]:
+    """The roots of a polynomial, all of them real and simple."""
+    degree = len(p) - 1
+    if degree < 1:
+        return []
+    if degree == 1:
+        return [exactly(-p[0] / p[1])]
+    reach = 1 + max(abs(c / p[-1]) for c in p[:-1])  # Cauchy's bound
+    turns = [turn.lower for turn in _roots(polynomial.polyder(p))]
+    return [_root(p, low, high) for low, high in itertools.pairwise([-reach, *turns, reach])]
+
+
+def _root(p: Fractions, low: Fraction, high: Fraction) -> Between:
+    """The one root between two places; they are as near to it as the last turn is known."""
+    is_positive = polynomial.polyval(high, p) > 0
+    middle = ZERO if low < 0 < high else (low + high) / 2
+    for _ in range(MOST_HALVINGS):
+        found = polynomial.polyval(middle, p)
+        if found == 0:
+            return exactly(middle)
+        low, high = (low, middle) if (found > 0) == is_positive else (middle, high)
+        if high - low <= NARROW * max(abs(low), abs(high)):
+            break
+        middle = (low + high) / 2
+    return Between(low, high)
 
 
 def _as_support(support: tuple[float | None, float | None] | None) -> tuple[float, float]:
@@ -300,13 +430,12 @@ def _point(number: float) -> Interval:
 
 def _meet(lower: float, upper: float) -> Interval:
     """The interval between two proven ends; where they cross by more than rounding, no law has the moments."""
-    try:
-        return Interval(lower, math.inf) & Interval(-math.inf, upper)
-    except ArithmeticError:
+    if lower > upper + CROSSING * (1 + abs(upper)):
         raise ModelError(
             "no law has these moments: they prove an upper bound and a lower one above it; are the errors larger than "
             "stated?"
-        ) from None
+        )
+    return Interval(min(lower, upper), max(lower, upper))
 
 
 def _last_below(excess: Callable[[float], float], low: float, high: float) -> float:

@@ -34,7 +34,7 @@ from numpy.polynomial.polynomial import polyroots, polysub, polyval
 from numpy.polynomial.polyutils import trimseq
 from numpy.typing import NDArray
 
-from jointmdp.ground.arrays import Bools, Floats
+from jointmdp.ground.arrays import UNIT, Bools, Floats
 from jointmdp.ground.errors import ModelError
 
 Long = np.longdouble
@@ -113,11 +113,12 @@ class MomentSequence:
         """E p(Y), and how far the errors of the moments and rounding can put it off."""
         n = len(coefficients)
         terms = coefficients * self._moments_long[:n]
-        rounding = 2 * (n + 2) * np.finfo(Long).eps * np.sum(np.abs(terms))
+        value = float(np.sum(terms))
+        rounding = 2 * (n + 2) * np.finfo(Long).eps * np.sum(np.abs(terms)) + UNIT * abs(value)
         table = self._table[:n, :n]
         mine = np.abs(coefficients @ table)
         mine += n * np.finfo(Long).eps * (np.abs(coefficients) @ np.abs(table))
-        return float(np.sum(terms)), float(mine @ self._errors_long[:n] + rounding)
+        return value, float(mine @ self._errors_long[:n] + rounding) * (1 + 4 * UNIT)
 
     def _orthogonal(self, ends: str) -> Orthogonal:
         zeros = tuple(self.ends[end] for end in ends)
@@ -245,15 +246,6 @@ def longs(values: Fractions) -> Longs:
     high = values.astype(np.float64)
     low = (values - np.frompyfunc(Fraction, 1, 1)(high)).astype(np.float64)
     return high.astype(Long) + low.astype(Long)
-
-
-def polished(p: Fractions, start: float) -> float:
-    """The float next to the root of p near `start`, by Newton steps in exact arithmetic."""
-    for _ in range(2):
-        y = Fraction(start)
-        slope = polynomial.polyval(y, polynomial.polyder(p))
-        start = float(y - polynomial.polyval(y, p) / slope) if slope else start
-    return start
 
 
 def _moved(p: Fractions, moments: Fractions) -> Fractions:
@@ -606,7 +598,7 @@ class MomentProblem:
         left = least(polysub(p, f.left), self.lo, min(f.at, self.hi))
         right = least(polysub(p, f.right), max(f.at, self.lo), self.hi)
         value, error = self.sequence.expectation(p)
-        return value + error + max(0.0, -left, -right), error
+        return math.nextafter(math.fsum((value, error, max(0.0, -left, -right))), math.inf), error
 
 
 def gauss(family: Orthogonal, size: int) -> Representation:

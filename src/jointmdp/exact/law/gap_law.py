@@ -115,7 +115,8 @@ class RoundedLaw(NamedTuple):
 
     def highest(self, alpha: float) -> float:
         """A number that the mean of the highest `alpha` fraction is not below."""
-        return self._mean(np.diff(np.maximum(self._falling, 1 - alpha), prepend=1 - alpha), alpha)
+        above = np.minimum(sum_down(np.ones(len(self.F)), -self._falling), alpha)  # P(X > each), rounded down
+        return self._mean(-np.diff(above, prepend=alpha), alpha)
 
     @property
     def _falling(self) -> Floats:
@@ -123,11 +124,13 @@ class RoundedLaw(NamedTuple):
         return np.minimum.accumulate(self.F[::-1])[::-1]
 
     def _mean(self, mass: Floats, alpha: float) -> float:
-        values = np.where(self.points == POSITIVE, 0.0, self.points)
-        parts = mass * values
-        cut = np.max(np.abs(values), where=mass > 0, initial=0.0)
-        off = 4 * UNIT * (len(parts) * np.sum(np.abs(parts)) + cut)
-        return _rounded(float(np.sum(parts) - off) / alpha, -1) if off > 0 else 0.0  # all values are 0, exactly
+        """The mean with these parts of `alpha`, rounded down; each part is rounded, and their sum."""
+        values = np.where((self.points == POSITIVE) | (mass == 0), 0.0, self.points)
+        parts = mass / alpha * values
+        if not np.any(values):
+            return 0.0
+        off = len(parts) * (4 * UNIT * np.sum(np.abs(parts)) + POSITIVE)
+        return _rounded(float(np.sum(parts) - off), -1)
 
 
 class RootBounds(NamedTuple):

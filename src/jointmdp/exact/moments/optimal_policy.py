@@ -39,7 +39,8 @@ class OptimalPolicy:
     actions: Ints  # [S]
     values: Floats  # [S] mean returns
     loss_bounds: Floats  # [S]
-    """Certified bound, state by state, on how much more the best policy can give on average, or how much less cost."""
+    """Certified bound, state by state, on how much more the best policy can give on average, or how much less cost:
+    more than this policy does, and more than `values` says."""
     minimise: bool = False
     """Whether returns are costs, and the policy is to have the lowest."""
 
@@ -93,7 +94,8 @@ def optimal_policy(model: JointMDP, *, minimise: bool = False, **unknown: Never)
         if not is_better.any():
             break
         actions = np.where(is_better, best, actions)
-    loss = (1 + CHECK_ROOM) * (choices.excess(advantages, actions, state.idle) + errors)
+    sums = 4 * UNIT * (np.abs(state.values) + np.abs(state.offset))  # the offset is a quotient, the value a sum
+    loss = (1 + CHECK_ROOM) * (choices.excess(advantages, actions, state.idle) + errors + sums)
     return OptimalPolicy(model, actions, state.values + state.offset + 0.0, loss)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
@@ -34,6 +34,7 @@ from jointmdp.model.derived_models import ReachedPart, with_time
 from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import ActionLike, StateLike
+from jointmdp.model.terminal_states import steady_states
 
 if TYPE_CHECKING:
     import xarray
@@ -169,14 +170,17 @@ class Counterfactual(ResultFace):
     slope: float
     """How much more is expected for one more that was seen."""
     mean_error: float
-    """Guaranteed bound on the numerical error of `mean`."""
+    """Guaranteed bound on the numerical error of `mean`; infinite where what was seen varies less than is known."""
     std_error: float
     """Guaranteed bound on the numerical error of `std`."""
 
     def __repr__(self) -> str:
+        found = f"{self.mean:.6g} ± {self.std:.6g}"
+        if math.isinf(self.mean_error):
+            found = "not known: what was seen varies less than its variance is certain"
         return (
             f"Counterfactual({self.other} in {self.state}, given that {self.action} gave {self.observed_return:.6g}: "
-            f"{self.mean:.6g} ± {self.std:.6g})"
+            f"{found})"
         )
 
     def interval(self, confidence: float = 0.95) -> Interval:
@@ -196,17 +200,27 @@ class Counterfactual(ResultFace):
 
 
 def predicted(
-    seen: tuple[str, str, str, float], means: Floats, covariance: Floats, mean_errors: Floats, shares: Floats
+    seen: tuple[str, str, str, float],
+    is_steady: Callable[[], bool],
+    means: Floats,
+    covariance: Floats,
+    mean_errors: Floats,
+    shares: Floats,
 ) -> Counterfactual:
-    """From means ``[2]`` and the covariance ``[2, 2]`` of both returns, which are off by at most their errors."""
+    """From means ``[2]`` and the covariance ``[2, 2]`` of both returns, which are off by at most their errors.
+
+    Where the seen return varies less than these errors, all turns on whether it varies at all.
+    """
     state, action, _, z = seen
     (mean, other_mean), (a, c), b = means.tolist(), covariance[0].tolist(), float(covariance[1, 1])
     off = [float(2 * share) + 8 * UNIT * x for share, x in zip(shares.tolist(), (a, b), strict=True)]
     off_c = float(shares.sum()) + 8 * UNIT * math.sqrt(max(a * b, 0.0))
     if a <= off[0]:
-        if abs(z - mean) > float(mean_errors[0]) + math.sqrt(a + off[0]) + 1e-6 * max(1.0, abs(mean)):
+        is_known = is_steady()
+        if is_known and abs(z - mean) > float(mean_errors[0]) + 1e-6 * max(abs(z), abs(mean)):
             raise ModelError(f"{action} in {state} always gives {mean:.6g}, and never the observed return of {z:.6g}")
-        return Counterfactual(*seen, other_mean, math.sqrt(b), 0.0, float(mean_errors[1]), math.sqrt(off[1]))
+        error = float(mean_errors[1]) if is_known else math.inf
+        return Counterfactual(*seen, other_mean, math.sqrt(b), 0.0, error, math.sqrt(off[1]))
     slope = c / a
     off_slope = (off_c + abs(slope) * off[0]) / (a - off[0])
     guess = other_mean + slope * (z - mean)
@@ -413,7 +427,14 @@ class Solution(ResultFace):
                 f"than {most:.6g}"
             )
         known = (each[s, [a, b]] for each in (self.certificate.mean_errors, self.certificate.covariance_shares))
-        return predicted((*labels, value), self.mean[s, [a, b]], self._blocks(s, a, b), *known)
+
+        def is_steady() -> bool:
+            model = self.model.alone if isinstance(self.model, GumbelModel) else self.model
+            return bool(
+                steady_states(model, self.policy.max(axis=0) if self.policy.ndim == 3 else self.policy)[1][s, a]
+            )
+
+        return predicted((*labels, value), is_steady, self.mean[s, [a, b]], self._blocks(s, a, b), *known)
 
     @cached_property
     def asked(self) -> Ints:

@@ -275,7 +275,15 @@ def free_address() -> str:
 
 
 def started(count: int, *arguments: str) -> list[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "jointmdp.show.cli", "evaluate", *arguments, "--json", "--distributed"]
+    command = [
+        sys.executable,
+        "-c",
+        "from jointmdp.show.cli import main; main()",
+        "evaluate",
+        *arguments,
+        "--json",
+        "--distributed",
+    ]
     joined = ["--coordinator", free_address(), "--processes", str(count), "--process"]
     return [
         subprocess.Popen([*command, *joined, str(i)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

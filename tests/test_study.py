@@ -135,6 +135,67 @@ def test_rewards_that_are_hardly_ever_equal_are_warned_of_beside_pseudo_counts()
         jm.envs.estimate_tables(logs, pseudo_counts=1.0)
 
 
+@pytest.mark.parametrize("names", [[1, 2], [2, 1], ["2", "1"]])
+def test_numbers_as_names_mean_the_same_in_tables_and_in_answers(names: list[Any], tmp_path: Path) -> None:
+    """Treatments that a table codes 1 and 2: a number is a name to it before it is a place."""
+    rng = np.random.default_rng(0)
+    treat = rng.integers(1, 3, 60)
+    frame = pandas.DataFrame({"episode": range(60), "state": "ill", "action": treat, "reward": 1.0 * (treat == 1)})
+    frame["next_state"] = "over"
+    path = tmp_path / "coded.csv"
+    frame.to_csv(path, index=False)
+    for source in (frame, path):
+        raw = jm.Trajectory.read(source)
+        model = jm.envs.estimate_tables(raw, actions=names).model(1.0)
+        for name, truth in (("1", 1.0), ("2", 0.0)):
+            study = jm.hindsight(model, name, jm.Trajectory.read(source, model), name).study(resamples=2)
+            assert all(study.estimate(each).mean == truth for each in ("counterfactual", "model-based"))
+        if names == [1, 2]:  # the number 1 would be the place of treatment 2
+            with pytest.raises(
+                ModelError, match="is the number 1, which may mean the action called '1' or the one in pl"
+            ):
+                jm.hindsight(model, "1", [each for each in raw if each.actions == [1]], "1")
+        else:
+            assert jm.hindsight(model, "1", raw, "1").study(resamples=2).estimate("counterfactual").mean == 1.0
+    with pytest.raises(ModelError, match="actions names 'a' twice"):
+        jm.envs.estimate_tables(raw, actions=["a", "b", "a"])
+
+
+def test_a_policy_in_time_goes_on_where_an_episode_was_over() -> None:
+    """On for four days, and on each the coin says whether there is another one: 1 + 1/2 + 1/4 + 1/8."""
+    mdp = {"on": {"stay": [(0.5, "on", 1.0), (0.5, "off", 1.0)], "quit": [(1.0, "off", 0.0)]}}
+    model = jm.from_mdp(mdp, None, 1.0, "gumbel-max", "time")
+    stays = np.tile([1.0, 0.0], (4, 2, 1))
+    for after in ("stay", "quit"):
+        log = jm.Trajectory(["on", "off"], ["quit"], [0.0], ended=True)
+        study = jm.hindsight(model, after, [log], other_policy=stays, horizon=4).study(resamples=2)
+        assert study.estimate("model-based").mean == study.estimate("counterfactual").mean == 1.875
+
+
+def test_sums_that_are_zero_but_for_rounding() -> None:
+    """0.1 + 0.2 − 0.3, where the action pays 0 or 1, and 0 with what followed."""
+    model = jm.from_mdp({"s": {"a": [(0.5, "x", 0.0), (0.5, "y", 1.0)], "b": [(1.0, "x", 2.0)]}}, None, 1.0)
+    log = jm.Trajectory(["s", "x"], ["a"], [0.1 + 0.2 - 0.3])
+    assert jm.hindsight(model, "a", log, "b").gap.mean == 2.0
+    with pytest.raises(ModelError, match="never pays 1e-09"):
+        jm.hindsight(model, "a", jm.Trajectory(["s", "x"], ["a"], [1e-9]), "b")
+
+
+def test_steps_count_where_no_episode_is_followed_to_its_end() -> None:
+    model = jm.from_mdp({"s": {"u": [(1.0, "s", 1.0)], "v": [(1.0, "s", 0.0)]}}, None, 1.0)
+    logs = [jm.Trajectory(["s"] * 3, list(a), [float(x == "u") for x in a]) for a in ("uv", "vu", "vv")]
+    study = jm.hindsight(model, "u", logs, other_policy="u", horizon=2).study(behaviour="uniform", resamples=2)
+    assert study.estimate("per-decision importance sampling").mean == pytest.approx(2 / 3)
+    assert "1 of 3 episodes begin" in study.estimate("per-decision importance sampling").remark
+    assert np.isnan(study.estimate("weighted importance sampling").mean)
+
+
+def test_an_episode_that_begins_later_than_others_is_told() -> None:
+    table = {"episode": [*"aabbcc"], "step": [0, 1, 0, 1, 1, 2], "state": ["s"] * 6, "action": ["u"] * 6}
+    with pytest.warns(UserWarning, match="episode c begins with step 1, episode a with 0"):
+        assert len(jm.Trajectory.read(table)) == 3
+
+
 def test_flags_of_other_libraries() -> None:
     model = jm.JointMDP(**WARD)
     done = {"state": ["low", "high"], "action": ["wait", "wait"], "ended": [False, True]}
@@ -150,6 +211,10 @@ def changed(**columns: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("table", "words"),
     [
+        (
+            {"episode": ["p", "p"], "state_0": ["a", "b"], "action_0": ["u", "u"], "state_1": ["b", "c"]},
+            "row 1: the episode 'p' has a row already \\(row 0\\)",
+        ),
         (changed(step=[1, 0, 0, 1, 3]), r"row 4: the step 3 comes after 1, with a gap \(beside row 0: the step 1\)"),
         (changed(step=[1, 0, 0, 1, 1]), r"row 4: the step 1 is there twice \(beside row 0"),
         (changed(step=[1, 0, 0, None, 2]), r"row 3: the step is missing; columns="),
@@ -331,7 +396,7 @@ def test_an_action_and_a_policy_in_time_have_the_same_estimates() -> None:
     endless = jm.hindsight(model, TARGET, logs, 1).study(resamples=2)
     far = np.einsum("w,swa->sa", CHANCES, REWARDS + 0.5 * value(TARGET, 60)[SUCCESSORS])
     assert endless.estimate("model-based").mean == pytest.approx(far[:2, 1].mean(), abs=1e-12)
-    assert "is not over after its last step" in endless.estimate("weighted importance sampling").remark
+    assert "is not over; a horizon says how many steps count" in endless.estimate("weighted importance sampling").remark
 
 
 def paired_outcomes(steps: int) -> Counter[tuple[float, float, int]]:

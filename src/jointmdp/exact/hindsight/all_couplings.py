@@ -167,7 +167,9 @@ def interval_step(  # many parameters: the model, the log, and what is assumed
     possible = (p > 0) & ((to == after) | (after == UNSEEN))
     if seen.ended and t + 1 == len(seen.actions):
         possible &= over[to]
-    fits = same_rewards(paid[None, :], seen.rewards[[t]], possible[None, :], tolerance, np.zeros(1, np.int64))[0]
+    most_paid = np.max(np.abs(paid), where=p > 0, initial=0.0)
+    rewards = paid[None, :], seen.rewards[[t]], possible[None, :]
+    fits = same_rewards(*rewards, tolerance, np.zeros(1, np.int64), np.array([most_paid]))[0]
     chance = float(p[fits].sum())
     own = np.where(fits, p, 0.0) / chance
     here = rows.chances[numbers]

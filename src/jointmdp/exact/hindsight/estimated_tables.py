@@ -17,7 +17,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from jointmdp.exact.hindsight.logged_trajectories import Trajectory, called, given_trajectories, is_missing
+from jointmdp.exact.hindsight.log_tables import is_missing
+from jointmdp.exact.hindsight.logged_trajectories import Trajectory, called, given_trajectories
 from jointmdp.exact.hindsight.study_of_logs import intervals
 from jointmdp.ground import checks
 from jointmdp.ground.answers import ResultFace, aligned
@@ -241,7 +242,8 @@ def estimate_tables(
         pseudo_counts: what is added to the count of each outcome that is thought possible.
         outcomes: which those are: with ``"state"`` what followed any action in the same state, with ``"all"`` what
             followed anything anywhere.
-        states, actions: their names, in order; None for those of the logs in order of appearance, or for numbers.
+        states, actions: their names, in order; None for those of the logs in order of appearance, or for numbers, which
+            then are places. Where other numbers are names, such as ``[1, 2]``, read logs with the model.
         never_taken: the state that an action leads to where it was never taken, and what it pays, such as ``("dead",
             -1)``; None where it is not available there. With pseudo-counts every action is available.
     """
@@ -253,9 +255,9 @@ def estimate_tables(
     more = ([] if never_taken is None else [never_taken[0]]) + [OVER] * needs_over
     state_of, state_names = _numbered("state", [s for each in given for s in each.states] + more, states)
     action_of, action_names = _numbered("action", [a for each in given for a in each.actions], actions)
-    S, A = len(state_of), len(action_of)
-    if not A:
+    if not action_of:
         raise ModelError("the logs hold no actions")
+    S, A = (1 + max(places.values()) for places in (state_of, action_of))  # a place may be known by several names
     done = {action_of[_key(a)] for each in given for a in each.actions}
     if actions is None and (never := sorted(set(range(A)) - done)):
         raise ModelError(
@@ -325,11 +327,17 @@ def _numbered(kind: str, values: Sequence[Any], names: Sequence[Any] | None) -> 
     found = dict.fromkeys(_key(value) for value in values if not is_missing(value))
     if names is not None:
         known = {_key(name): i for i, name in enumerate(names)}
+        if len(known) < len(names):
+            twice = next(name for i, name in enumerate(names) if known[_key(name)] != i)
+            raise ModelError(f"{kind}s names {twice!r} twice")
+        texts = {str(name): i for name, i in known.items()}
+        if len(texts) == len(known):  # a file of texts and a table of numbers mean the same by a name
+            known |= {value: texts[str(value)] for value in found if value not in known and str(value) in texts}
         if unknown := [value for value in found if value not in known and value != OVER]:
             raise ModelError(f"the logs have the {kind} {unknown[0]!r}, which is not among the {kind}s given")
         added = [each for each in found if each not in known]
-        is_plain = not added and list(known) == list(range(len(known)))
-        return known | {each: len(known) for each in added}, None if is_plain else (*names, *added)
+        is_plain = not added and list(map(_key, names)) == list(range(len(names)))
+        return known | {each: len(names) for each in added}, None if is_plain else (*names, *added)
     whole = [value for value in found if type(value) is int]
     if not whole:
         return {value: i for i, value in enumerate(found)}, tuple(found) or None

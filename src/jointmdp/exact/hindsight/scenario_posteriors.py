@@ -160,12 +160,16 @@ def _agreeing(  # many parameters: what the model can bring, what was seen where
     ends = np.array([each.ended and len(each.actions) == t + 1 for each in seen])
     found = found & (~ends[:, None] | over[to])
     yield "end", found
-    yield "reward", same_rewards(rows.rewards, reward, found, tolerance, which)
+    paid = np.max(np.abs(rows.rewards), axis=1, where=rows.chances > 0, initial=0.0)
+    yield "reward", same_rewards(rows.rewards, reward, found, tolerance, which, paid)
 
 
-def same_rewards(table: Floats, seen: Floats, possible: Bools, tolerance: float, which: Ints) -> Bools:
+def same_rewards(  # many parameters: a table, what was seen where, and how they are compared
+    table: Floats, seen: Floats, possible: Bools, tolerance: float, which: Ints, paid: Floats
+) -> Bools:
     """Which entries of the rows of `table` are the rewards that were seen, ``[K, W]``; NaN was not seen.
 
+    What is `paid` there at most, whatever follows, says how far off a sum can be that is zero but for rounding.
     Rows of one trajectory, which have the same number in `which`, are places where it may have been: a reward that is
     equal in one of them is not another one in the rest.
     """
@@ -178,7 +182,7 @@ def same_rewards(table: Floats, seen: Floats, possible: Bools, tolerance: float,
 
     is_open = np.isnan(seen)[:, None]
     value = np.where(is_open, 0.0, seen[:, None])
-    largest = over_places(np.max(np.abs(table), axis=1, where=possible, initial=0.0), 0.0)
+    largest = over_places(paid, 0.0)
     distance = np.abs(table - value)
     room = np.maximum(tolerance * np.maximum(np.abs(table), np.abs(value)), SUM_ROUNDING * largest)
     near = np.where(possible & (distance <= room), distance, np.inf)

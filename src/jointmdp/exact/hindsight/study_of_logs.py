@@ -109,9 +109,15 @@ class Study(ResultFace):
         rests = no_steps if steps is None else f"rests on {steps.effective:.1f} of {len(self):,} episodes"
         if steps is not None and steps.effective < FEW:
             rests += ", too few to trust its interval"
+        first = rests
+        if steps is not None and not steps.effective:
+            rests = "no episode does to its end what the other policy does"
+            first = (
+                f"{steps.begun:,} of {len(self):,} episodes begin as the other policy does, and none goes on to its end"
+            )
         names += ["weighted importance sampling", "per-decision importance sampling"]
         found += [Interval(np.nan, np.nan)] * (len(names) - len(found))
-        rows = zip(names, [*means, *weighted], found, [*errors, *[np.nan] * 3], [*remarks, rests, rests], strict=True)
+        rows = zip(names, [*means, *weighted], found, [*errors, *[np.nan] * 3], [*remarks, rests, first], strict=True)
         return tuple(Estimate(name, float(mean), ends, float(error), why) for name, mean, ends, error, why in rows)
 
     def estimate(self, what: str) -> Estimate:
@@ -142,6 +148,8 @@ class Study(ResultFace):
             rows, span = self._target(question), question.laws.horizon
             if rows is None:
                 return found, "what is done instead depends on the log"
+            if isinstance(question.branch.plan, TimedPlan):
+                rows = question.branch.plan.rows  # beyond the log, too, where its episode was over before the horizon
             key = id(question.branch), 0 if question.branch.plan is None else len(rows), span
             if key not in known:
                 known[key] = self._ahead(question, rows, span)
@@ -180,7 +188,8 @@ class Study(ResultFace):
             if np.any(seen.states[:length] == UNSEEN) or np.any(np.isnan(seen.rewards)):
                 return None, f"states or rewards of {question.name} were not seen"
             if not (question.left == 0 or seen.ended or model.discount == 0 or (last != UNSEEN and over[last])):
-                return None, f"{question.name} is not over after its last step; a horizon says how many steps count"
+                how = "a horizon says how many steps count" if question.left is None else "the horizon counts more"
+                return None, f"{question.name} stops after {length} steps and is not over; {how}"
             x, a, t = seen.states[:length], seen.actions, np.arange(length)
             pairs[i, :length], target[i, :length] = x * model.num_actions + a, rows[t, x, a]
             rewards[i, :length] = model.discount**t * seen.rewards
@@ -191,7 +200,7 @@ class Study(ResultFace):
                     raise ModelError(f"behaviour never takes {label}, but {question.name} does at step {at[0]}")
         given = None if self.behaviour is None else followed
         steps = LoggedSteps(pairs, target, given, rewards, model.num_actions)
-        return (steps, "") if steps.effective > 0 else (None, "no episode does what the other policy does")
+        return (steps, "") if steps.begun else (None, "no episode does what the other policy does")
 
     @cached_property
     def laws(self) -> tuple[ReturnLaw, ...]:
@@ -495,6 +504,11 @@ class LoggedSteps:
         total, count = whole.sum(), times.sum()
         weighted = float(whole @ self.rewards.sum(axis=1) / total) if total > 0 else np.nan
         return weighted, float(times @ steps.sum(axis=1) / count)
+
+    @property
+    def begun(self) -> int:
+        """In how many episodes the other policy could have done the first step."""
+        return int(np.sum(np.isfinite(self.weights(np.ones(len(self.pairs)))[:, 0])))
 
     @property
     def effective(self) -> float:

@@ -1,5 +1,0 @@
-"""``python -m jointmdp.show.cli``."""
-
-from jointmdp.show.cli import main
-
-main()

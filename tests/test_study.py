@@ -120,10 +120,14 @@ def test_estimated_tables_go_into_bounds() -> None:
     logs = jm.Trajectory.read({**told, "next_state": ["high", "low", "end"], "ended": [0, 0, 1]})
     tables = jm.envs.estimate_tables(logs, pseudo_counts=0.5)
     model = tables.model(1.0, "independent", "time")
-    ends = jm.bounds.hindsight_bounds(
-        tables.transitions, None, 1.0, "wait", logs[0], "treat", sharing="time", horizon=3
-    )
-    assert jm.hindsight(model, "wait", logs[0], "treat", horizon=3).gap.mean in ends
+    for mdp in (tables, tables.transitions):
+        ends = jm.bounds.hindsight_bounds(mdp, None, 1.0, "wait", logs[0], "treat", sharing="time", horizon=3)
+        assert jm.hindsight(model, "wait", logs[0], "treat", horizon=3).gap.mean in ends
+    with pytest.raises(ModelError, match="this is a joint one"):
+        jm.bounds.hindsight_bounds(model, None, 1.0, "wait", logs[0], "treat")
+    nowhere = jm.Trajectory(["high", "high"], ["treat"], episode="p7")
+    with pytest.raises(ModelError, match="episode p7"):
+        jm.bounds.hindsight_bounds(tables, None, 1.0, "wait", [logs[0], nowhere], "treat", sharing="time", horizon=3)
 
 
 def test_rewards_that_are_hardly_ever_equal_are_warned_of_beside_pseudo_counts() -> None:

@@ -22,7 +22,7 @@ from jointmdp.model.action_laws import ActionLaws, laws_from_entries
 from jointmdp.model.couplings import MAX_ENTRIES, Coupling, GumbelMax, coupled_tables
 from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.tables import as_available
+from jointmdp.model.tables import ModelTables, as_available
 
 Rows = list[dict[int, list[tuple[float, int, float, bool]]]]  # by state and action: p, successor, reward, is it over
 
@@ -47,7 +47,11 @@ def ordinary_model(
     state_names: Sequence[Any] | None,
     action_names: Sequence[Any] | None,
 ) -> OrdinaryModel:
-    """From any of the forms."""
+    """From any of the forms; of tables that were estimated from logs their mean."""
+    if isinstance(transitions, ModelTables):
+        raise ModelError("transitions are those of an ordinary MDP, and this is a joint one: give what it was made of")
+    if isinstance(getattr(transitions, "transitions", None), Mapping):
+        transitions = transitions.transitions
     if isinstance(transitions, Mapping):
         if available is not None:
             raise ModelError("dictionaries list the actions that are available; leave available=None")

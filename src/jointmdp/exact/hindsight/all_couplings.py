@@ -411,7 +411,7 @@ def hindsight_bounds(  # many parameters: those of `from_mdp`, and of `hindsight
     is_planned = but is not None or depends_on_time(other_policy)
     follows = chosen if action is not None or is_planned else as_policy(mdp.base, other_policy)
     for n, each in enumerate(given):
-        with named_trajectory(n, len(given)):
+        with named_trajectory(n, len(given), each.episode):
             seen = mdp.seen(each, start)
             if horizon is not None and depends_on_time(other_policy):  # it is followed also where the seen one is over
                 seen = until(mdp.base, seen, horizon - start, mdp.over)

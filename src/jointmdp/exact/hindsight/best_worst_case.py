@@ -171,7 +171,7 @@ def best_worst_case(  # many parameters: those of `from_mdp`, and of `best_in_hi
     mdp = LoggedMDP(transitions, rewards, discount, *names, sharing, assume, reward_tolerance, horizon)
     chosen, found = None if policy is None else as_policy(mdp.base, policy), []
     for n, each in enumerate(given):
-        with named_trajectory(n, len(given)):
+        with named_trajectory(n, len(given), each.episode):
             seen = mdp.seen(each, 0)
             found.append(_best(mdp, seen, mdp.after(chosen, seen, 0), changes))
     return found[0] if isinstance(trajectory, Trajectory) else found

@@ -63,3 +63,9 @@ def test_bad_precision() -> None:
         jm.evaluate(model, policy, jm.Solve(precision="half"))  # type: ignore[arg-type]
     with pytest.raises(jm.ModelError, match="above order 2"):
         jm.evaluate(model, policy, jm.Solve(precision="single"), order=3)
+    for scale in (1e20, 1e-20):
+        scaled = jm.JointMDP(
+            model.probabilities, model.rewards * scale, model.successors, model.discount, available=model.available
+        )
+        with pytest.raises(jm.ModelError, match="beyond the range of single precision"):
+            jm.evaluate(scaled, policy, jm.Solve(precision="single"))

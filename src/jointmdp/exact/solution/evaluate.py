@@ -147,6 +147,8 @@ class PolicyReturns(ResultFace):
 MAX_ORDER = 30  # beyond it binomial coefficients amplify rounding until no digit is left
 USUAL_ARRAYS, LEAN_ARRAYS = 12.0, 3.3  # alive at the peak of the default method, and of `solve_lean`
 MORE_IN_TIME = 2.0  # further ones where branches share their noise in time: what a step adds, and a sum over scenarios
+SINGLE = 1e15  # returns whose squares single precision can hold with room to spare
+SHARE = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 GAP_COLUMNS = ("mean", "std", "independent_std", "inferiority_bound", "mean_error", "variance_error", "direction")
 EXAMPLE = "evaluate(*jointmdp.envs.inventory())"
 
@@ -472,16 +474,25 @@ def _needs_lean(model: JointMDP, method: Solve) -> bool:
         raise ModelError(f'precision is {precision!r}; it must be "double" or "single"')
     if model.sharing == "none":
         return False
+    largest = model.reward_bound / (1 - model.discount if model.discount < 1 else 1.0)
+    if precision == "single" and (largest > SINGLE or 0 < model.reward_bound < 1 / SINGLE):
+        raise ModelError(
+            f"returns up to {largest:g} have squares beyond the range of single precision; rescale rewards to a size "
+            "near 1, or leave precision out"
+        )
     room, word = _device_memory(), WORDS[precision].itemsize
     lean = LEAN_ARRAYS + (MORE_IN_TIME if model.sharing == "time" else 0.0)
     S = model.num_states
     if lean * word * S**2 > room:
         fits = {name: math.isqrt(int(room / (lean * each.itemsize))) for name, each in WORDS.items()}
+        more = (
+            "" if jax.default_backend() == "cpu" else f". Of a GPU JAX takes three quarters unless {SHARE}=0.95 is set"
+        )
         raise ModelError(
             f"{S:,} states make {S**2:,} pairs, and {lean:g} arrays of them in {precision} precision take "
             f"{lean * word * S**2 / 2**30:,.0f} GiB, where {room / 2**30:,.0f} are free; up to {fits['double']:,} "
             f'states fit, {fits["single"]:,} with Solve(precision="single"). evaluate(..., states=[…]) answers for '
-            "a few states of any model, jointmdp.Sharded(...) uses several devices"
+            f"a few states of any model, jointmdp.Sharded(...) uses several devices{more}"
         )
     return precision == "single" or USUAL_ARRAYS * word * S**2 > room
 

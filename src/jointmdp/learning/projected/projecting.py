@@ -405,6 +405,7 @@ class ProjectedSolution(FeatureMatrices, Solution):
         best_distance, own_distance = (
             sums.distance(truth, vector) for vector in (fitted, sums.whitened(self.moments.matrices))
         )
+        best_distance = min(best_distance, own_distance)  # the fit ends near the nearest, and may end farther than this
         mean_bound = _through(mean_projection, self.mean_contraction.bound)
         b = source_constant(sums, self.moments.mean, self.certificate.mean_error, mu)
         pair_bound = _through(best_distance + b * mean_error, self.pair_contraction.bound)

@@ -174,6 +174,10 @@ def test_a_policy_in_time_goes_on_where_an_episode_was_over() -> None:
         log = jm.Trajectory(["on", "off"], ["quit"], [0.0], ended=True)
         study = jm.hindsight(model, after, [log], other_policy=stays, horizon=4).study(resamples=2)
         assert study.estimate("model-based").mean == study.estimate("counterfactual").mean == 1.875
+        assert "stop" not in study.estimate("counterfactual").remark
+        going = jm.Trajectory(["on", "on"], ["stay"], [1.0])
+        study = jm.hindsight(model, after, [log, going], other_policy=stays, horizon=4).study(resamples=2)
+        assert "1 logs stop before the horizon, where policy takes" in study.estimate("counterfactual").remark
 
 
 def test_sums_that_are_zero_but_for_rounding() -> None:

@@ -103,7 +103,11 @@ class Study(ResultFace):
         errors = [(1 + 8 * UNIT) * error + 2 * UNIT * abs(mean) for error, mean in zip(errors, means, strict=False)]
         has_future = any(each.seen_return.std > 0 for each in self.answers)
         beyond = "and what is expected of all that the logs do not show, such as what comes after them" * has_future
-        remarks = [beyond, "on the noise of each log, given the model", "counterfactual minus observed", why_not]
+        noise = "on the noise of each log, given the model"
+        asked = [each.question for each in self.answers]
+        if stopped := sum(isinstance(x.branch.plan, TimedPlan) and bool(x.left) for x in asked):
+            noise += f"; {stopped:,} logs stop before the horizon, where policy takes the place of the one in time"
+        remarks = [beyond, noise, "counterfactual minus observed", why_not]
         names = ["observed", "counterfactual", "gap", "model-based"]
         weighted = (np.nan, np.nan) if steps is None else steps.values(np.ones(len(self)))
         rests = no_steps if steps is None else f"rests on {steps.effective:.1f} of {len(self):,} episodes"

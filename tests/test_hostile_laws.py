@@ -155,6 +155,37 @@ def test_an_interrupted_law_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatc
     assert gap.superiority(tolerance=0.05) == plain
 
 
+def test_what_limits_have_ended_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    chances, rewards = rng.dirichlet(np.ones(3), size=4), rng.normal(size=(4, 3, 2))
+    model = jm.JointMDP(chances, rewards, rng.integers(0, 4, (4, 3, 2)), 0.99, "none")
+    policy = rng.dirichlet(np.ones(2), size=4)
+    gap, other = (jm.evaluate(model, policy).gap(0, 0, 1) for _ in range(2))
+    brief, none = jm.Limits(seconds=1e-3), jm.Limits(memory=2**20)
+    with pytest.warns(jm.errors.ConvergenceWarning):
+        first = gap.superiority(tolerance=1e-6, limits=brief)
+    with pytest.raises(jm.ModelError, match="even 64 points"):
+        other.law(limits=none)
+
+    def refused(*_: Any) -> None:
+        raise AssertionError("the same work again")
+
+    monkeypatch.setattr(gap_law.Refinement, "refine", refused)
+    monkeypatch.setattr(gap_law, "reached_pairs", refused)
+    with pytest.raises(jm.ModelError, match="even 64 points"):
+        other.law(limits=none)
+    for ask, most in (
+        (gap.superiority, first.width),
+        (gap.tie, 1.0),
+        (lambda **how: gap.cvar(0.05, **how), 1e3),
+        (lambda **how: gap.quantile(0.05, **how), 1e3),
+    ):
+        with pytest.warns(jm.errors.ConvergenceWarning):
+            assert ask(tolerance=1e-6, limits=brief).width <= most
+    with pytest.raises(AssertionError, match="the same work again"):
+        gap.superiority(tolerance=1e-6, limits=jm.Limits(seconds=1.0))
+
+
 @pytest.mark.slow
 def test_limits_are_kept_and_said() -> None:
     rng = np.random.default_rng(5)

@@ -29,6 +29,11 @@ class Limits:
             checks.as_positive("seconds", self.seconds)
         checks.as_count("memory", self.memory)
 
+    def are_within(self, other: "Limits") -> bool:
+        """Whether they allow no more than others do."""
+        mine, theirs = (math.inf if each.seconds is None else each.seconds for each in (self, other))
+        return mine <= theirs and self.memory <= other.memory
+
     def until(self, end: "TimeLimit", least: float = 0.0) -> "Limits":
         """The same memory, and the seconds that are left; at least so many."""
         return self if self.seconds is None else replace(self, seconds=max(end.left, least))

@@ -484,6 +484,9 @@ class Laws:
         none = np.zeros((0, 0))
         self.mean, self.mean_errors = none if mean is None else mean, none if mean_errors is None else mean_errors
         self._levels: dict[Queries, list[Level]] = {}
+        self._last: dict[
+            Queries, tuple[Limits, Level | NotKnownError]
+        ] = {}  # what limits have ended, or why there is none
         self._open: tuple[Queries, Refinement] | None = None
 
     def gap_law(  # many parameters: what is asked, of which gap, and how it is called
@@ -548,9 +551,16 @@ class Laws:
         clock, widths = TimeLimit(limits.seconds), [math.inf, math.inf]
         with TURN, Meter(title) as meter:
             levels = self._levels.setdefault(queries, [])
+            ended, last = self._last.get(queries, (None, None))
             try:
                 for number in range(MOST_LEVELS):
+                    if number == len(levels) and ended is not None and limits.are_within(ended):
+                        if isinstance(last, Level):  # another question has come to the end of these limits
+                            return last, LawStatus.REACHED if width(last) <= tolerance else LawStatus.LIMIT
+                        assert last is not None
+                        raise type(last)(str(last))
                     if not self._has(number, queries, limits, clock, meter):
+                        self._last[queries] = limits, levels[number - 1]
                         return levels[number - 1], LawStatus.LIMIT
                     level = levels[number]
                     widths.append(width(level))
@@ -561,9 +571,12 @@ class Laws:
                     if widths[-1] > PAYING * widths[-3]:
                         return level, LawStatus.STAGNATED
                 return level, LawStatus.LIMIT
+            except NotKnownError as error:
+                self._last[queries] = limits, error
+                raise
             finally:
-                if levels and levels[-1].is_cut:  # the next question, with more time, shall find nothing coarse
-                    levels.pop()
+                if levels and levels[-1].is_cut:  # a question with more time shall find nothing coarse
+                    self._last[queries] = limits, levels.pop()
                     self._open = None
 
     def _has(self, number: int, queries: Queries, limits: Limits, clock: TimeLimit, meter: Meter) -> bool:

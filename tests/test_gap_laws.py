@@ -2,6 +2,7 @@
 
 import json
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -181,3 +182,18 @@ def test_atoms_at_zero_by_cancellation_are_told_as_far_as_they_can_be() -> None:
     truth = 1.0 if Fraction(0.9) * 10 < 9 else 0.5
     assert first.lower <= truth <= first.upper
     assert gap.superiority(tolerance=1e-3) == first
+
+
+@pytest.mark.parametrize("minimise", [False, True])
+def test_every_question_can_be_simulated_beside(minimise: bool) -> None:
+    """The same number twice: certified, and from a sample of futures, of 95 % each and all at one seed."""
+    shop, policy = jm.envs.inventory()
+    gap = jm.evaluate(shop, policy, minimise=minimise).gap("stock 4", "order 4", "order 0")
+    asked = [gap.superiority, gap.inferiority, gap.tie]
+    asked += [partial(ask, level) for ask in (gap.quantile, gap.cvar) for level in (0.05, 0.6)]
+    for ask in asked:
+        found = ask(simulate=True)
+        assert found.simulated is not None
+        assert found.simulated.lower <= found.upper
+        assert found.lower <= found.simulated.upper
+        assert ask().simulated is None

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -488,6 +488,7 @@ class Laws:
             Queries, tuple[Limits, Level | NotKnownError]
         ] = {}  # what limits have ended, or why there is none
         self._open: tuple[Queries, Refinement] | None = None
+        self.samples: dict[GapStart, Any] = {}  # simulated gaps, where somebody asked for them
 
     def gap_law(  # many parameters: what is asked, of which gap, and how it is called
         self,

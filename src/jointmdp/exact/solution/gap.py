@@ -232,8 +232,15 @@ class Gap(ResultFace, PlannedGap):
             return Interval(1 - below.upper, 1 - below.lower)
 
         found = self._known(GapLaw.superiority, of_moments, 0.0, tolerance, limits)
+        return self._beside(found, simulate, lambda sample: sample.superiority())
+
+    def _beside(self, found: LawInterval, simulate: bool, ask: Callable[[Any], Interval]) -> LawInterval:
+        """What is known, with what a simulation says where that is asked for."""
         if simulate and self.place is not None:
-            found.simulated = self._simulated(*self.place).superiority()
+            laws, query = self.place
+            if query not in laws.samples:
+                laws.samples[query] = self._simulated(laws, query)
+            found.simulated = ask(laws.samples[query])
         return found
 
     @staticmethod
@@ -248,29 +255,44 @@ class Gap(ResultFace, PlannedGap):
         how = {"horizon": laws.horizon, "gaps_only": True}
         return simulate(branches.model, branches.first, state, [action, other], **how).gap(action, other)
 
-    def tie(self, *, tolerance: float = TOLERANCE, limits: Limits = DEFAULT_LIMITS) -> LawInterval:
+    def tie(
+        self, *, tolerance: float = TOLERANCE, limits: Limits = DEFAULT_LIMITS, simulate: bool = False
+    ) -> LawInterval:
         """P(G = 0)."""
 
         def of_moments(known: bounds.MomentBounds) -> Interval:
             return Interval(0.0, max(0.0, known.cdf(0.0).upper - known.cdf_left(0.0).lower))
 
-        return self._known(GapLaw.tie, of_moments, 1.0, tolerance, limits)
+        found = self._known(GapLaw.tie, of_moments, 1.0, tolerance, limits)
+        return self._beside(found, simulate, lambda sample: sample.tie())
 
-    def inferiority(self, *, tolerance: float = TOLERANCE, limits: Limits = DEFAULT_LIMITS) -> LawInterval:
+    def inferiority(
+        self, *, tolerance: float = TOLERANCE, limits: Limits = DEFAULT_LIMITS, simulate: bool = False
+    ) -> LawInterval:
         """P(G < 0)."""
-        return self._known(GapLaw.inferiority, lambda known: known.cdf_left(0.0), 0.0, tolerance, limits)
+        found = self._known(GapLaw.inferiority, lambda known: known.cdf_left(0.0), 0.0, tolerance, limits)
+        return self._beside(found, simulate, lambda sample: sample.inferiority())
 
     def quantile(
-        self, q: float, *, tolerance: float = QUANTILE_TOLERANCE, limits: Limits = DEFAULT_LIMITS
+        self,
+        q: float,
+        *,
+        tolerance: float = QUANTILE_TOLERANCE,
+        limits: Limits = DEFAULT_LIMITS,
+        simulate: bool = False,
     ) -> LawInterval:
         """The q-quantile of G, refined until the width is at most `tolerance` standard deviations if it can be."""
         q, scale = checks.as_fraction("q", q), self._scale
-        return self._known(lambda law: law.quantile(q), lambda known: known.quantile(q), 0.0, tolerance, limits, scale)
+        ask = (lambda law: law.quantile(q)), (lambda known: known.quantile(q))
+        return self._beside(self._known(*ask, 0.0, tolerance, limits, scale), simulate, lambda each: each.quantile(q))
 
-    def cvar(self, alpha: float, *, tolerance: float = TOLERANCE, limits: Limits = DEFAULT_LIMITS) -> LawInterval:
+    def cvar(
+        self, alpha: float, *, tolerance: float = TOLERANCE, limits: Limits = DEFAULT_LIMITS, simulate: bool = False
+    ) -> LawInterval:
         """The mean of the lowest `alpha` fraction of G, to `tolerance` standard deviations if it can be."""
         alpha, scale = checks.as_fraction("alpha", alpha), self._scale
-        return self._known(lambda law: law.cvar(alpha), lambda known: known.cvar(alpha), 0.0, tolerance, limits, scale)
+        ask = (lambda law: law.cvar(alpha)), (lambda known: known.cvar(alpha))
+        return self._beside(self._known(*ask, 0.0, tolerance, limits, scale), simulate, lambda each: each.cvar(alpha))
 
     def law(self, *, tolerance: float = TOLERANCE, limits: Limits = DEFAULT_LIMITS) -> GapLaw:
         """The certified law of G.

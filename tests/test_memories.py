@@ -235,6 +235,31 @@ def recomputed(seeds: int, amount: float, seed: int) -> float:
     return sum(result(path, amount, seed) for path in store.values())
 
 
+class Options(dict[str, Any]):
+    """Settings in the manner of sciris: no copy can be made of them, for no key can be added."""
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name not in self:
+            raise KeyError(f"no such option: {name}")
+        super().__setitem__(name, value)
+
+    def clear(self) -> None:
+        raise TypeError("options stay")
+
+
+class Refuses(list[float]):
+    def __bool__(self) -> bool:
+        raise TypeError("neither true nor false")
+
+
+OPTIONS, REFUSES = Options(scale=2.0), Refuses([1.0])
+
+
+def with_options(amount: float, seed: int) -> float:
+    OPTIONS["scale"] = 2.0
+    return OPTIONS["scale"] * REFUSES[0] * result(demand(seed), amount, seed)
+
+
 def asked(run: Run, seconds: float = 60.0) -> Needed:
     """Once everything has been kept by calls with another seed."""
     for amount in (1.0, 2.0):
@@ -249,7 +274,11 @@ def test_what_was_kept_is_found_where_it_lives(name: str) -> None:
     assert where in asked(run).where
 
 
-@pytest.mark.parametrize("run", [Healthy().run, lazy, functools.partial(recomputed, 3)], ids=["class", "lazy", "data"])
+@pytest.mark.parametrize(
+    "run",
+    [Healthy().run, lazy, functools.partial(recomputed, 3), with_options],
+    ids=["class", "lazy", "data", "options"],
+)
 def test_what_may_be_kept_is_left_alone(run: Run) -> None:
     assert asked(run) == Needed("", ())
 

@@ -5,7 +5,6 @@ been kept there, for one call in a copy of this process. What the call fills aga
 model; whatever a memory holds may save time, and must change nothing.
 """
 
-import copy
 import dis
 import functools
 import sys
@@ -39,7 +38,7 @@ class Memory(NamedTuple):
 
 def _in_dict(where: str, kept: dict[Any, Any]) -> Memory:
     """All of it, or each key alone."""
-    before = copy.copy(kept)
+    before = dict(dict.items(kept))  # not a copy of its class, which may refuse keys that are not there yet
 
     def give_back() -> None:
         filled = list(kept)
@@ -134,12 +133,13 @@ def memories(root: Any, ran: Collection[types.CodeType] = ()) -> Iterator[Memory
         if not _may_hold(type(owner)) or not code.names(path, owner):
             continue
         where = _words(path, owner)
-        if isinstance(value, dict) and value:
-            yield _in_dict(where, value)
-        elif isinstance(value, list | deque | set) and value:
-            yield _in_container(where, value)
-        elif isinstance(value, np.ndarray) and code.writes_items and _may_be_table(value):
-            yield _in_array(where, value)
+        with suppress(Exception):  # what derives from a dictionary or a list may refuse whatever these do
+            if isinstance(value, dict) and value:
+                yield _in_dict(where, value)
+            elif isinstance(value, list | deque | set) and value:
+                yield _in_container(where, value)
+            elif isinstance(value, np.ndarray) and code.writes_items and _may_be_table(value):
+                yield _in_array(where, value)
     for slot in code.slots(held):
         if slot.read() is not None and not isinstance(slot.read(), types.FunctionType | types.ModuleType | type):
             yield slot.memory()

@@ -1,7 +1,9 @@
 """What was kept before anybody looked: every place where Python can keep it, and healthy uses of the same places."""
 
 import functools
+import multiprocessing
 import threading
+import time
 import types
 from collections import OrderedDict
 from collections.abc import Callable
@@ -14,7 +16,7 @@ from numpy.random import default_rng
 
 import jointmdp as jm
 from jointmdp.simulation.simulators.function_simulator import RunSimulator
-from jointmdp.simulation.watching.other_processes import Needed, first_difference, needed, walked
+from jointmdp.simulation.watching.other_processes import Needed, first_difference, forked, needed, walked
 
 Run = Callable[[float, int], float]
 
@@ -298,3 +300,24 @@ def test_an_object_that_keeps_its_noise_is_no_common_noise() -> None:
     assert "Plant.cache" in report["history"].message
     with pytest.raises(jm.ModelError, match=r"Plant\.cache holds what earlier calls have left"):
         jm.compare(plant.in_attribute, decisions=[1.0, 2.0], pilot=100, max_replications=100)
+
+
+def test_what_a_copy_of_the_process_holds_when_it_is_ended_is_free_here() -> None:
+    """A progress bar of tqdm has such locks: the audit waited for ever once a copy had been ended that held one."""
+    lock, plain, tokens = multiprocessing.RLock(), multiprocessing.Lock(), multiprocessing.Semaphore(3)
+    tokens.acquire()
+
+    def holds() -> None:
+        plain.acquire()
+        with lock:
+            time.sleep(100)
+
+    with lock:
+        ended = forked(object(), holds)
+        assert ended is not None
+        assert ended.result(0.5) is None
+    assert lock.acquire(timeout=5)
+    assert plain.acquire(timeout=5)
+    copy = forked(object(), lambda: (lock._semlock._is_mine(), plain.acquire(timeout=0.01), tokens.get_value()))
+    assert copy is not None
+    assert copy.result(5.0) == (True, False, 2)

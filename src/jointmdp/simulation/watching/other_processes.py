@@ -21,8 +21,9 @@ import sysconfig
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
-from multiprocessing import Pipe
+from contextlib import contextmanager, suppress
+from multiprocessing import Pipe, get_context
+from multiprocessing.synchronize import SemLock
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -68,6 +69,7 @@ class ForkedRun:
                 os.dup2(silent, 1)
                 os.dup2(silent, 2)
                 there.recv()
+                _keep_to_itself(_between_processes)
                 there.send(call())
             finally:
                 os._exit(0)
@@ -96,6 +98,32 @@ class ForkedRun:
             self._pid = 0
 
 
+_between_processes: list[Any] = []  # locks that a copy of this process would share with it
+
+
+def _locks_between_processes() -> list[Any]:
+    """Those of `multiprocessing`, and of what is made like it."""
+    modules = [name for name in sys.modules if name.endswith(".synchronize")]
+    if not modules:
+        return []
+    return [each for each in gc.get_objects() if type(each).__module__ in modules and "_semlock" in vars(each)]
+
+
+def _keep_to_itself(locks: list[Any]) -> None:
+    """In a copy, which may be ended while it holds a lock: it has locks of its own, held as they were.
+
+    A progress bar of tqdm holds such a lock now and then, and the process that was copied would wait for it for ever.
+    """
+    context = get_context("fork")
+    for each in locks:
+        with suppress(Exception):  # a lock that is made in another way stays as it is
+            old = each._semlock
+            is_mutex = old.maxvalue == 1  # what another thread holds is free here, where that thread is not
+            SemLock.__init__(each, old.kind, 1 if is_mutex else old._get_value(), old.maxvalue, ctx=context)
+            for _ in range(old._count() if is_mutex and old._is_mine() else 0):
+                each.acquire()
+
+
 def forked(simulator: Any, call: Callable[[], Any]) -> ForkedRun | None:
     """The call under way in a copy of this process; None where such a copy is no independent one."""
     if not hasattr(os, "fork") or hasattr(simulator, "query_batch"):
@@ -103,6 +131,7 @@ def forked(simulator: Any, call: Callable[[], Any]) -> ForkedRun | None:
     reached = walk([simulator], lambda value: not isinstance(value, CLOSED), 8, 5_000)
     if any(isinstance(value, HANDLES) for _, _, value in reached):
         return None
+    _between_processes[:] = _locks_between_processes()
     try:
         return ForkedRun(call)
     except (OSError, RuntimeError):  # no memory left, or a library that refuses to be copied now

@@ -229,6 +229,7 @@ def test_a_review_says_how_much_and_how_often() -> None:
     assert "95%" in str(wrong)
 
 
+@pytest.mark.slow
 def test_given_states_are_reviewed_and_continuous_actions_named() -> None:
     game = walk_game()
     places = [game.walk("half", steps) for steps in (1, 3)]

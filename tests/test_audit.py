@@ -177,6 +177,7 @@ def test_a_function_that_ignores_its_seed_is_told_what_to_do() -> None:
     assert audit(lambda order, seed: 2.0 * order, decisions=[1, 2])["noise"].status == "warn"
 
 
+@pytest.mark.slow
 def test_functions_are_told_of_seeds_and_not_of_snapshots() -> None:
     for name, run, check, *_ in RUN_FAULTS:
         if name in ("run: closure", "run: unseeded", "run: global numpy.random", "run: counter"):
@@ -265,6 +266,7 @@ def test_a_fault_is_named_with_its_place() -> None:
     assert 'draw 1 from noise["main"] is random() at faults.py:' in message
 
 
+@pytest.mark.slow
 def test_functions_of_noise_are_watched_too() -> None:
     """One generator for two sources shifts, two streams by name do not."""
 
@@ -309,6 +311,7 @@ def test_a_function_simulator_passes_and_one_that_draws_by_itself_does_not() -> 
     assert "closes over rng" in check.cause
 
 
+@pytest.mark.slow
 def test_actions_without_numbers_are_given_or_drawn() -> None:
     simulator = FunctionSimulator(drift, lambda rng: rng.normal(), start=0.0, actions=None)
     with pytest.raises(ModelError, match="actions="):

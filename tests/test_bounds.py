@@ -450,6 +450,7 @@ def check_truth(found: MomentBounds, law: Law, t: float) -> None:
         assert lower - 1e-12 <= getattr(law, name)(t) <= upper + 1e-12  # the sums here round
 
 
+@pytest.mark.slow
 def test_quantiles_and_tail_means_of_discrete_laws_lie_between_the_bounds() -> None:
     rng = np.random.default_rng(11)
     for trial in range(8):

@@ -25,6 +25,7 @@ def named(monkeypatch):
     return put
 
 
+@pytest.mark.slow
 def test_audit_prints_a_report():
     result = run("audit", "gymnasium:FrozenLake-v1")
     assert result.exit_code == 0
@@ -82,6 +83,7 @@ def test_compare_for_scripts():
     assert other["gaps"][0]["mean"] != found["gaps"][0]["mean"]
 
 
+@pytest.mark.slow
 def test_compare_begins_after_some_steps():
     result = run("compare", "gymnasium:CartPole-v1", "--after", "5", "--horizon", "8", "--max-replications", "300")
     assert result.exit_code == 0, result.output

@@ -249,6 +249,7 @@ def test_the_named_couplings_are_inside(A: int) -> None:
 
 
 @pytest.mark.parametrize("A", daily([3, 2]))
+@pytest.mark.slow
 def test_the_fixed_point_by_linear_programs(A: int) -> None:
     """The recursion written down plainly, from zero, with another solver of transports; γ² = 1/4."""
     S, g = 3, 0.5

@@ -137,6 +137,7 @@ def test_procedures_of_the_benchmark():
 # -- going on ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_going_on_is_the_same_stream():
     calls = []
 
@@ -295,6 +296,7 @@ def test_where_nothing_is_random_it_stops_soon_and_does_not_call_it_certain():
     assert more.num_replications == 300
 
 
+@pytest.mark.slow
 def test_rare_events_are_not_taken_for_nothing_random():
     """One run in three hundred differs: all of the first twenty agree in nineteen of twenty cases."""
 

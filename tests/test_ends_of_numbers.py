@@ -148,16 +148,11 @@ def bounds_of(law: Law) -> Any:
 
 
 @pytest.mark.parametrize(
-    "block",
-    [
-        0,
-        *(pytest.param(b, marks=pytest.mark.slow) for b in (1, 2)),
-        *(pytest.param(b, marks=pytest.mark.long) for b in range(3, 500)),
-    ],
+    "block", [0, *(pytest.param(b, marks=pytest.mark.slow if b < 9 else pytest.mark.long) for b in range(1, 2000))]
 )
 def test_what_is_certified_holds_at_the_ends(block: int) -> None:
-    """Twenty models each."""
+    """Five models each."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        found = [miss for seed in range(20 * block, 20 * block + 20) for miss in misses(seed)]
+        found = [miss for seed in range(5 * block, 5 * block + 5) for miss in misses(seed)]
     assert not found, "\n".join(found)

@@ -111,6 +111,7 @@ def test_diagrams(tmp_path) -> None:
     assert (tmp_path / "models.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_files_are_written(tmp_path) -> None:
     result = correlations.run_gridworld("state")
     result.save(tmp_path)

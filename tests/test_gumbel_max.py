@@ -496,6 +496,7 @@ def test_policies_in_time_under_gumbel_noise(monkeypatch: pytest.MonkeyPatch) ->
     assert named.variance != pytest.approx(still.variance, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_draws_are_named_where_tables_are_read() -> None:
     model = jm.from_mdp(random_listing(2, actions=3), None, 0.8, jm.GumbelMax(draws=50))
     with pytest.warns(jm.errors.NoiseWarning, match="are drawn"):

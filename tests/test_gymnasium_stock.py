@@ -161,6 +161,7 @@ def test_a_gust_changes_the_speed_of_the_cart_alone() -> None:
     assert set(gusty.streams) == {"np_random"}
 
 
+@pytest.mark.slow
 def test_would_the_other_action_have_been_better_here() -> None:
     """The pole leans to the right and turns on: pushing the cart to the right keeps it up longer."""
     simulator, _ = gusty_cartpole(max_steps=60)

@@ -47,7 +47,7 @@ def test_what_only_looks_like_it_passes(run: Callable[..., float]) -> None:
     assert audit(run, decisions=[1.0, 3.0], num_states=1, num_samples=12).faults == ()
 
 
-@pytest.mark.parametrize(("made", "check", "status", "fault", "words"), daily_rows(GYM_FAULTS, 3))
+@pytest.mark.parametrize(("made", "check", "status", "fault", "words"), daily_rows(GYM_FAULTS, 1))
 def test_dice_and_seeds_of_environments(
     made: Callable[[], Any], check: str, status: str, fault: str, words: str
 ) -> None:
@@ -74,6 +74,7 @@ def test_no_noise_says_what_was_tried() -> None:
     assert "there is one start" in audit(of(NotSticky)(), num_states=2, num_samples=12)["noise"].message
 
 
+@pytest.mark.slow
 def test_an_engine_whose_starts_differ_gets_no_tick() -> None:
     class Dungeon(SeededFromStream):
         """As in NLE: every seed has another map."""

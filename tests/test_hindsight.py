@@ -802,6 +802,7 @@ def test_rejection_sampling(sharing: str) -> None:
     assert np.mean(gaps <= low.upper + 1e-9) >= 0.1 - 5 * 0.3 / np.sqrt(count)
 
 
+@pytest.mark.slow
 def test_a_solution_of_higher_order_serves_too() -> None:
     model, policy = jm.envs.inventory(max_stock=6, max_order=3)
     seen = jm.Trajectory(["stock 3", "stock 0"], ["order 2"])

@@ -119,6 +119,7 @@ def test_no_module_imports_in_a_circle() -> None:
     assert circle(edges_of_the_house()) == []
 
 
+@pytest.mark.slow
 def test_no_room_imports_in_a_circle() -> None:
     """Files that stand on a floor itself, such as `learning.learn`, are front doors: above the rooms of their floor."""
     rooms = {name: others for name, others in edges_of_the_house().items() if "." in room(name)}
@@ -253,6 +254,7 @@ def test_a_question_crosses_few_rooms() -> None:
     assert len(modules) <= MOST_CROSSED, sorted(modules)
 
 
+@pytest.mark.slow
 def test_submodules_keep_their_names_to_themselves() -> None:
     """`jm.plots.save` is another function than `jm.save`, whichever is used first."""
     code = """

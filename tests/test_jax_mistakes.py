@@ -346,6 +346,7 @@ def test_functions_that_do_the_same_have_one_key(monkeypatch: pytest.MonkeyPatch
     assert function_key(functools.partial(good, 1)) != function_key(functools.partial(good, 2))
 
 
+@pytest.mark.slow
 def test_a_lambda_written_anew_compiles_nothing() -> None:
     def work(limit: float) -> tuple[Any, int]:
         simulator = JaxSimulator(good, 0.0, actions=2)  # new, of the same functions

@@ -246,6 +246,7 @@ def same(one: Any, other: Any) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
 
 
+@pytest.mark.slow
 def test_a_query_is_its_steps_under_one_key() -> None:
     simulator = shop()
     for i in range(20):

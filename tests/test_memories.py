@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from numpy.random import default_rng
+from zoo import daily
 
 import jointmdp as jm
 from jointmdp.simulation.simulators.function_simulator import RunSimulator
@@ -270,7 +271,7 @@ def asked(run: Run, seconds: float = 60.0) -> Needed:
     return needed(simulator, lambda: walked(simulator, 0, 0, [0, 1]), first_difference, seconds)
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", daily([*FAULTS], 8))
 def test_what_was_kept_is_found_where_it_lives(name: str) -> None:
     run, where = FAULTS[name]
     assert where in asked(run).where

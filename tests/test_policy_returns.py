@@ -123,6 +123,7 @@ def test_tables_and_files(tmp_path) -> None:
     assert (tmp_path / "gaps.csv").read_text(encoding="utf-8").startswith("state,policy,other,mean,std")
 
 
+@pytest.mark.slow
 def test_bad_requests() -> None:
     model, policy = jm.envs.inventory(max_stock=6, max_order=3)
     for policies, message in (

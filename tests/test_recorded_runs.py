@@ -139,6 +139,7 @@ def test_replayed_steps_of_a_table_stand_in_the_table():
 
 
 @pytest.mark.parametrize("case", [shop, pytest.param(grid, marks=pytest.mark.long), pytest.param(walk, marks=SLOW)])
+@pytest.mark.slow
 def test_another_policy_on_the_same_noise(case):
     source, _, state, actions = case()
     policy = 0  # deterministic: a copy of it does the same, on the same noise
@@ -163,6 +164,7 @@ def test_another_policy_on_the_same_noise(case):
     assert np.allclose(other.returns[:, 2], whole.returns[:, 0], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_starting_states_of_their_own_are_the_same_again():
     simulator, policy, _, actions = shop()
     simulator = jm.FunctionSimulator(

@@ -177,6 +177,7 @@ def test_streams_have_numbers_beside_names() -> None:
     assert jm.Noise(1)["service", np.int64(1)].random() == drawn[2]
 
 
+@pytest.mark.slow
 def test_the_answer_keeps_the_users_values() -> None:
     found = jm.compare(season, decisions=[10, 20])
     assert found.best == 20

@@ -36,6 +36,7 @@ def product(decision: int, noise: jm.Noise) -> float:
     return decision * float(2 * calls + talk + 0.6 * calls * talk)
 
 
+@pytest.mark.slow
 def test_the_parts_of_a_closed_form() -> None:
     found = split(product, replications=2000)
     truth = {"calls": 4 / 5.36, "talk": 1 / 5.36, "both": 0.36 / 5.36}

@@ -33,6 +33,33 @@ class Job:
         self.weight = weight
 
 
+@planted("a monitor eats what the tank draws", "events", OUT_OF_STEP, shows="gap", decisions=(1, 4))
+def monitored(is_broken: bool) -> Any:
+    """Two processes at fixed times draw normal() from one generator, the decision is how often one of them does."""
+
+    def run(every: int, seed: int) -> float:
+        env, rng, found = simpy.Environment(), rng_of(seed), [10.0, 0.0]
+        sensor = rng if is_broken else rng_of([seed, 1])
+
+        def tank() -> Any:
+            while True:
+                yield env.timeout(1)
+                found[0] += rng.normal(0, 2) - 0.2 * (found[0] - 10)
+                found[1] -= abs(found[0] - 10)
+
+        def monitor() -> Any:
+            while True:
+                yield env.timeout(every)
+                found[0] -= 2.0 * (found[0] + sensor.normal(0, 1) > 12)
+
+        env.process(tank())
+        env.process(monitor())
+        env.run(until=40)
+        return found[1]
+
+    return run
+
+
 @planted("ties by address", "events", f"process-dependent, {RUNS_ON}", shows="again", decisions=(1, 2))
 def ties_by_address(is_broken: bool) -> Any:
     """Events at the same time come in the order of the addresses of their objects."""

@@ -164,6 +164,38 @@ def test_what_cannot_be_followed_is_refused() -> None:
         walk_game().walk(Recurrent(), 3)
 
 
+def test_a_policy_that_works_in_place_changes_no_state() -> None:
+    """Observations are the states themselves, as they are or in a dictionary; the agent scales what it is shown."""
+
+    def step(stock: Any, action: int, u: float) -> tuple[float, Any]:
+        return float(stock[0]) + u * action, stock * 0.5 + u
+
+    def scaling(seen: Any) -> int:
+        seen = seen["stock"] if isinstance(seen, dict) else seen
+        seen /= 10.0
+        return int(seen[0] > 0.05)
+
+    class Scaling:
+        def predict(self, seen: Any, state: Any = None) -> tuple[int, int]:
+            return scaling(seen), 1
+
+    for show in (lambda s: s, lambda s: {"stock": s}):
+        shop = jm.FunctionSimulator(
+            step, lambda rng: rng.random(), start=np.array([1.0]), actions=2, observe=show, discount=0.9
+        )
+        looking = jm.simulate(
+            shop,
+            lambda seen: int(np.ravel(next(iter(seen.values())) if isinstance(seen, dict) else seen)[0] > 0.5),
+            None,
+            [0, 1],
+            num_samples=8,
+            horizon=6,
+        )
+        for policy in (scaling, Scaling()):
+            found = jm.simulate(shop, policy, None, [0, 1], num_samples=8, horizon=6)
+            assert np.array_equal(found.returns, looking.returns)
+
+
 def test_a_memory_that_begins_in_the_middle_is_said() -> None:
     game = walk_game()
     place = game.walk("half", 3)

@@ -224,6 +224,14 @@ def test_a_fixed_key_beside_the_given_one_is_found(case: tuple[Any, bool]) -> No
     assert all("draws from a key that it makes itself" in text and "test_jax_mistakes.py:" in text for text in found)
 
 
+@pytest.mark.parametrize("draw", [lambda: np.random.random(), lambda: np.random.default_rng().random()])  # noqa: NPY002
+def test_a_start_that_numpy_draws_once_for_all_is_told(draw: Any) -> None:
+    simulator = JaxSimulator(good, lambda key: jnp.float32(draw()), actions=2)
+    assert "takes numbers from" in simulator.frozen_start
+    assert "outside of JAX, once for all" in simulator.frozen_start
+    assert JaxSimulator(good, lambda key: jax.random.uniform(key), actions=2).frozen_start == ""
+
+
 def test_noise_of_actions_that_are_not_numbered_is_looked_at_with_the_first_of_them() -> None:
     start = {"key": jax.random.key(0), "x": jnp.float32(0)}
     simulator = JaxSimulator(from_state, start, actions=None)

@@ -5,9 +5,10 @@ import multiprocessing
 import threading
 import time
 import types
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -263,12 +264,35 @@ def with_options(amount: float, seed: int) -> float:
     return OPTIONS["scale"] * REFUSES[0] * result(demand(seed), amount, seed)
 
 
+RATES, TABLE_OF_RATES = {"base": 25.0}, {1.0: 25.0, 2.0: 26.0}
+FALLING_BACK = defaultdict(lambda: 1.0, {"rate": 25.0})
+
+
+def with_default(amount: float, seed: int) -> float:
+    return RATES.setdefault("base", 1.0) * result(demand(seed), amount, seed)
+
+
+def with_fallback(amount: float, seed: int) -> float:
+    """An amount that the table does not know gets a rate."""
+    if amount not in TABLE_OF_RATES:
+        TABLE_OF_RATES[amount] = 1.0
+    return TABLE_OF_RATES[amount] * result(demand(seed), amount, seed)
+
+
+def with_factory(amount: float, seed: int) -> float:
+    return FALLING_BACK["rate"] * result(demand(seed), amount, seed)
+
+
+SETTINGS = [with_options, with_default, with_fallback, with_factory]
+
+
 def asked(run: Run, seconds: float = 60.0) -> Needed:
     """Once everything has been kept by calls with another seed."""
     for amount in (1.0, 2.0):
         run(amount, 5)
     simulator = RunSimulator(run, [1.0, 2.0])
-    return needed(simulator, lambda: walked(simulator, 0, 0, [0, 1]), first_difference, seconds)
+    calls = (lambda: walked(simulator, 0, 0, [0, 1])), (lambda: walked(simulator, 1, 0, [0, 1], is_backwards=True))
+    return needed(simulator, *calls, first_difference, seconds)
 
 
 @pytest.mark.parametrize("name", daily([*FAULTS], 8))
@@ -279,11 +303,28 @@ def test_what_was_kept_is_found_where_it_lives(name: str) -> None:
 
 @pytest.mark.parametrize(
     "run",
-    [Healthy().run, lazy, functools.partial(recomputed, 3), with_options],
-    ids=["class", "lazy", "data", "options"],
+    [Healthy().run, lazy, functools.partial(recomputed, 3), *SETTINGS],
 )
 def test_what_may_be_kept_is_left_alone(run: Run) -> None:
     assert asked(run) == Needed("", ())
+
+
+def test_what_a_model_writes_to_a_file_is_its_own(tmp_path: Path) -> None:
+    """Emptied copies of it would write there, too, and what they write was never asked for."""
+    path = tmp_path / "results.txt"
+
+    def logged(amount: float, seed: int) -> float:
+        rate = RATES.get("base", 1.0)
+        with path.open("a") as file:
+            file.write(f"{rate}\n")
+        return rate * result(demand(seed), amount, seed)
+
+    assert asked(logged) == Needed("", (), writes=True)
+    assert set(path.read_text().split()) == {"25.0"}
+    report = jm.audit(logged, decisions=[1.0, 2.0], seconds=30)
+    assert report.is_ok
+    assert "was not tried, for it writes files" in report["processes"].message
+    assert set(path.read_text().split()) == {"25.0"}
 
 
 def test_memories_that_were_not_tried_are_named() -> None:

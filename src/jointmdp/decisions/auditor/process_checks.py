@@ -159,7 +159,9 @@ class OtherProcesses:
         memory = Needed("", ())
         if away is not None:
             few = lambda: walked(*self._given, seeds=FEW)  # noqa: E731
-            memory = needed(self._given[0], few, first_difference, max(patience(), probe.watchdog.left / 2), codes)
+            model, seed, check, actions = self._given
+            others = lambda: walked(model, seed + 1, check, actions, is_backwards=True, seeds=FEW)  # noqa: E731
+            memory = needed(model, few, others, first_difference, max(patience(), probe.watchdog.left / 2), codes)
         if memory.where:
             message = f"{memory.where} holds what earlier calls have left there, and without it the same noise gives"
             return failed("history", f"{message} another result", "hidden state", KEPT_CAUSE)
@@ -170,7 +172,8 @@ class OtherProcesses:
             return self._in_new_processes(own, patience())
         if away is None:
             return skipped("processes", "it cannot be run in a copy of this process")
-        return Check("processes", "pass", "a copy of this process gave the same answers in another order")
+        kept = "; what it may have kept before was not tried, for it writes files" if memory.writes else ""
+        return Check("processes", "pass", f"a copy of this process gave the same answers in another order{kept}")
 
     def _in_new_processes(self, own: Rows, seconds: float) -> Check:
         sent = self._parcel

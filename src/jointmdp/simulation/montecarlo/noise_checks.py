@@ -191,7 +191,8 @@ class NoiseChecks:
                     f"decision{named}"
                 )
             seconds = max(FOR_MEMORIES, PATIENCE * (time.monotonic() - begun))
-            memory = needed(simulator, lambda: self._rows(1, first), _first_differ, seconds, codes)
+            calls = (lambda: self._rows(1, first)), (lambda: self._rows(1, first + RECORDED, is_backwards=True))
+            memory = needed(simulator, *calls, _first_differ, seconds, codes)
             if others is not None:
                 self._judge(memory)
         elif self.found.sharing != "none":
@@ -248,7 +249,8 @@ class NoiseChecks:
                 f"what earlier steps of {self.name} leave behind shows in later ones under the same noise: something "
                 "is kept outside of the state, in the environment, its class, a cache or a generator"
             )
-        self._judge(needed(simulator, lambda: walks(seeds=0), _paid_otherwise, seconds + FOR_MEMORIES, codes))
+        calls = (lambda: walks(seeds=0)), (lambda: self._walks(-1)(seeds=0, is_backwards=True))
+        self._judge(needed(simulator, *calls, _paid_otherwise, seconds + FOR_MEMORIES, codes))
 
     def _judge(self, memory: Needed) -> None:
         """Refuse what depends on a memory."""

@@ -45,6 +45,17 @@ class Memory(NamedTuple):
         return self.hidden is None and all(kept is None for kept in self.frames)
 
 
+def own_copy(observation: Any) -> Any:
+    """What a policy is shown: a policy that works in place on its arrays would change the state that they are."""
+    if isinstance(observation, np.ndarray):
+        return observation.copy()
+    if isinstance(observation, dict):
+        found = copy.copy(observation)
+        found.update({key: own_copy(value) for key, value in observation.items()})
+        return found
+    return type(observation)(map(own_copy, observation)) if type(observation) in (list, tuple) else observation
+
+
 def row_of(policy: Floats, observation: Any) -> Any:
     """What a policy ``[S, A]`` or ``[S]`` says of an observation that is the number of a state."""
     if np.ndim(observation) != 0 or np.asarray(observation).dtype.kind not in "iu":
@@ -116,7 +127,7 @@ class View:
 
     def act(self, observation: Any, memory: Memory) -> tuple[Any, Memory]:
         """The agent's action, and what it remembers afterwards."""
-        frames = []
+        frames, observation = [], own_copy(observation)
         for stage, kept in zip(self.stages, memory.frames, strict=True):
             observation, after = stage(observation, kept)
             frames.append(after)

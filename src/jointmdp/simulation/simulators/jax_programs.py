@@ -63,12 +63,8 @@ class StepProgram:
 
         They may differ in single precision: a literal may change its type with that of a state.
         """
-        mine, theirs = ([*_constants(each.program.jaxpr, each.program.consts)] for each in (self, other))
-        pairs = zip(mine, theirs, strict=True) if len(mine) == len(theirs) else ()
-        for x, y in (map(np.asarray, pair) for pair in pairs):
-            is_number = x.dtype.kind in "biuf" and y.dtype.kind in "biuf" and x.shape == y.shape
-            if is_number and not np.allclose(x, y, rtol=1e-6, atol=0, equal_nan=True):
-                raise self._host_noise("uses a number that differs from call to call (a generator, a clock?)")
+        if not _are_alike(*([*_constants(each.program.jaxpr, each.program.consts)] for each in (self, other))):
+            raise self._host_noise("uses a number that differs from call to call (a generator, a clock?)")
 
     def _refuse_moved(self, before: dict[str, bytes], deed: str) -> None:
         for module, where in global_states().items():
@@ -142,10 +138,25 @@ class StepProgram:
 
 def frozen_start(reset: Callable[[Any], Any], key: Any, name: str) -> str:
     """What is wrong with a start that draws, and not from the key that it is given; empty where nothing is."""
-    program = jax.make_jaxpr(reset)(key)
+    before = global_states()
+    program, again = (jax.make_jaxpr(lambda key: reset(key))(key) for _ in range(2))  # anew, and not from a cache
+    moved = [module for module, where in global_states().items() if where != before[module]]
+    if moved or not _are_alike(*([*_constants(each.jaxpr, each.consts)] for each in (program, again))):
+        source = moved[0] if moved else "a generator or a clock"
+        return f"reset of {name} takes numbers from {source} outside of JAX, once for all: draw with jax.random"
     if used_inputs(program)[0] or not _has(program.jaxpr, DRAWS):
         return ""
     return f"reset of {name} ignores the key it is given and draws from a key that it makes itself"
+
+
+def _are_alike(mine: Sequence[Any], theirs: Sequence[Any]) -> bool:
+    """Whether two traces hold the same numbers, as far as they have the same parts."""
+    pairs = zip(mine, theirs, strict=True) if len(mine) == len(theirs) else ()
+    for x, y in (map(np.asarray, pair) for pair in pairs):
+        is_number = x.dtype.kind in "biuf" and y.dtype.kind in "biuf" and x.shape == y.shape
+        if is_number and not np.allclose(x, y, rtol=1e-6, atol=0, equal_nan=True):
+            return False
+    return True
 
 
 def used_inputs(program: Any) -> list[bool]:
@@ -194,6 +205,7 @@ def _constants(jaxpr: Any, consts: Sequence[Any]) -> Iterator[Any]:
     for operation in jaxpr.eqns:
         for inner, inner_consts in _inner(operation):
             yield from _constants(inner, inner_consts)
+    yield from (atom.val for atom in jaxpr.outvars if isinstance(atom, Literal))
 
 
 class Value(NamedTuple):

@@ -24,7 +24,7 @@ from jointmdp.ground.errors import ModelError
 from jointmdp.ground.intervals import Interval
 from jointmdp.model.inverse_sampling import drawn_from
 from jointmdp.model.policies import depends_on_time, looks_timed
-from jointmdp.simulation.simulators.agent_views import TimedAgent, View, row_of
+from jointmdp.simulation.simulators.agent_views import TimedAgent, View, own_copy, row_of
 from jointmdp.simulation.simulators.fingerprints import fingerprint
 from jointmdp.simulation.simulators.noise import Noise
 
@@ -255,7 +255,8 @@ def as_agent(policy: Any, simulator: Simulator) -> Agent:
         elif form == "table":
             found = row_of(value, observation)
         else:
-            found = value(observation, simulator.policy_draw(noise)) if gives_action else value(observation)
+            seen = own_copy(observation)
+            found = value(seen, simulator.policy_draw(noise)) if gives_action else value(seen)
         return as_choice(found, state, simulator) if gives_action else drawn_choice(found, state, simulator, noise)
 
     return choose

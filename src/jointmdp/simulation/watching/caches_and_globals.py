@@ -287,6 +287,13 @@ def _words(path: Path, owner: Any) -> str:
     return words.get(kind, f"{name}, which {holder} uses,")
 
 
+def refilled(memory: Memory, fill: Callable[[], Any], call: Callable[[], Any]) -> Any:
+    """What a call gives after other calls have filled a place that was emptied. It is spoilt."""
+    memory.forget()
+    fill()
+    return (call(),)
+
+
 def without(
     group: list[Memory], as_it_is: Any, call: Callable[[], Any], differ: Callable[[Any, Any], Any]
 ) -> bool | None:

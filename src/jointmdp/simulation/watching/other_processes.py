@@ -33,7 +33,7 @@ from jointmdp.simulation.simulators.fingerprints import CLOSED, LIBRARIES, walk
 from jointmdp.simulation.simulators.function_simulator import RunSimulator
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import Action, Outcome
-from jointmdp.simulation.watching.caches_and_globals import memories, without
+from jointmdp.simulation.watching.caches_and_globals import memories, refilled, without
 from jointmdp.simulation.watching.probe import ObservedOutcome, Probe, clear_difference
 
 HANDLES = (socket.socket, subprocess.Popen, io.FileIO)  # what both processes would go on using
@@ -56,7 +56,8 @@ class ForkedRun:
     Both at once would write and read the same files: a model that hands its engine an input file finds the other's.
     """
 
-    def __init__(self, call: Callable[[], Any]) -> None:
+    def __init__(self, call: Callable[[], Any], may_write: bool = True) -> None:
+        """A copy that was changed may not write: what it does must not come into a file of the user's."""
         self._answers, there = Pipe()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # threads do not come along, and nothing here needs them
@@ -70,6 +71,10 @@ class ForkedRun:
                 os.dup2(silent, 2)
                 there.recv()
                 _keep_to_itself(_between_processes)
+                if not may_write:
+                    import resource  # where there are copies of processes there is this, and not on Windows
+
+                    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
                 there.send(call())
             finally:
                 os._exit(0)
@@ -143,11 +148,13 @@ class Needed(NamedTuple):
 
     where: str  # the one without which calls give something else, or nothing
     not_tried: tuple[str, ...]  # for lack of time
+    writes: bool = False  # files, so that nothing could be tried
 
 
-def needed(
+def needed(  # many parameters: calls in two ways, how their results differ, and what is tried for how long
     simulator: Any,
     call: Callable[[], Any],
+    otherwise: Callable[[], Any],
     differ: Callable[[Any, Any], Any],
     seconds: float,
     ran: Collection[CodeType] = (),
@@ -155,7 +162,8 @@ def needed(
     """Whether a place holds what earlier calls have left there, and `call` gives something else without it.
 
     They are tried in copies of this process, so that nothing is left of one when others are tried: many at once, and
-    where a call fails or differs without them, half of them, down to each alone.
+    where a call fails or differs without them, half of them, down to each alone. What calls with other noise, in
+    another order (`otherwise`), fill again to the same effect are settings with a default: no call has left them there.
     """
     all_of_them, begun = [*memories(simulator, ran)], time.monotonic()
     left = [all_of_them[i : i + GROUP] for i in range(0, len(all_of_them), GROUP)]
@@ -163,17 +171,25 @@ def needed(
     if first is None:
         return Needed("", ())
     as_it_is = first.result(seconds)
+    if as_it_is is not None and ForkedRun(call, may_write=False).result(seconds) is None:
+        return Needed("", (), writes=True)
     patience = 1.0 + 20 * (time.monotonic() - begun)  # a model may wait for what is not there any more
     while left and as_it_is is not None and (more := begun + seconds - time.monotonic()) > 0:
         group = left.pop(0)
-        run = ForkedRun(lambda: (without(group, as_it_is, call, differ),))  # noqa: B023
+        run = ForkedRun(lambda: (without(group, as_it_is, call, differ),), may_write=False)  # noqa: B023
         (found,) = run.result(min(patience, more)) or (None,)
         if found is False:
             continue
         if len(group) > 1:
             left[:0] = [group[: len(group) // 2], group[len(group) // 2 :]]
         elif found:
-            return Needed(group[0].where, ())
+            runs = (
+                ForkedRun(lambda: refilled(group[0], fill, call), may_write=False)  # noqa: B023
+                for fill in (call, otherwise)
+            )
+            one, other = (run.result(min(patience, max(begun + seconds - time.monotonic(), 1.0))) for run in runs)
+            if one is None or other is None or differ(one[0], other[0]):
+                return Needed(group[0].where, ())
         else:
             left[:0] = [[memory] for memory in group[0].instead]
     return Needed("", tuple(dict.fromkeys(memory.where for group in left for memory in group)))

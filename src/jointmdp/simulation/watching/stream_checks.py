@@ -316,8 +316,8 @@ def _is_by_design(runs: Sequence[RecordedRun], group: str | None) -> bool:
         orders.append([order for order in paths if order])
     is_fixed = all(len(set(same)) == 1 for same in orders if same) and any(len(same) > 1 for same in orders)
     every = list(itertools.chain.from_iterable(orders))
-    is_one_each = len(set(map(len, every))) == 1
-    return is_fixed or (is_one_each and len({frozenset(Counter(order).items()) for order in every}) > 1)
+    is_one_each = len(set(map(len, every))) == 1  # where one draws more often, all draws of others shift
+    return is_one_each and (is_fixed or len({frozenset(Counter(order).items()) for order in every}) > 1)
 
 
 def _follow_each_other(one: Path, other: Path) -> bool:
@@ -446,7 +446,8 @@ def _reordered(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
                     told.add(place)
                     words = f"the children of a seed that are made at {place} are drawn from {how}"
                     text = f"{words} for {run.decision} than for {one.decision} ({run.where})"
-                    cause = "a child has no name but its place in the order: make the children in one order for all"
+                    cause = "a child has no name but its place in the order: make the children in one order for all; "
+                    cause += "where each child serves the same source whatever the decision, this is as it should be"
                     yield _fault(UNSHARED, text, "warn", cause)
 
 

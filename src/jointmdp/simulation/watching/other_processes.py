@@ -22,7 +22,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from multiprocessing import Pipe, get_context
+from multiprocessing import Pipe, get_context, util
 from multiprocessing.synchronize import SemLock
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -107,11 +107,9 @@ _between_processes: list[Any] = []  # locks that a copy of this process would sh
 
 
 def _locks_between_processes() -> list[Any]:
-    """Those of `multiprocessing`, and of what is made like it."""
-    modules = [name for name in sys.modules if name.endswith(".synchronize")]
-    if not modules:
-        return []
-    return [each for each in gc.get_objects() if type(each).__module__ in modules and "_semlock" in vars(each)]
+    """Those of `multiprocessing`, and of what is made like it: all of them ask to be told of copies."""
+    told = getattr(util, "_afterfork_registry", {})
+    return [each for each in list(told.values()) if "_semlock" in getattr(each, "__dict__", ())]
 
 
 def _keep_to_itself(locks: list[Any]) -> None:

@@ -104,6 +104,7 @@ def test_every_branch_has_a_memory_of_its_own(make: Any) -> None:
     assert beside.labels == ("agent", "half", "seen")
 
 
+@pytest.mark.slow
 def test_memories_travel_to_workers() -> None:
     found = [
         jm.simulate(walk_game(), Stacking(), None, num_samples=6, seed=1, horizon=5, executor=executor).returns

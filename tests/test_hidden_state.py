@@ -95,6 +95,7 @@ def test_the_planted_engine_hides_what_it_holds() -> None:
     assert of(SeededByReset)().state_kind == "replay"
 
 
+@pytest.mark.slow
 def test_an_identity_that_cannot_be_hashed_is_one_warning() -> None:
     report = audit(of(NotSticky, identity=lambda env: [env.unwrapped.x])(), num_states=2, num_samples=12)
     assert report.faults == ("state without identity",), str(report)

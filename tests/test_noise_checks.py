@@ -160,6 +160,7 @@ def test_what_depends_on_the_process_is_refused():
         asked(walker(lambda x, a, u: u + os.getpid()))
 
 
+@pytest.mark.slow
 def test_a_worker_that_gives_something_else_is_refused():
     here = walker(lambda x, a, u: u + os.getppid())
     assert asked(here).num_replications == 30
@@ -377,6 +378,7 @@ def slow(decision, seed):
     return decision + np.random.default_rng(seed).normal()
 
 
+@pytest.mark.slow
 def test_a_time_limit_stops_it_and_says_so():
     found = jm.compare(slow, decisions=[1.0, 1.001], seconds=0.2, pilot=10_000)
     assert found.status is Verdict.TIME

@@ -89,7 +89,7 @@ def test_asked_again_is_what_a_run_with_all_actions_gives(case, sharing):
 
 
 @pytest.mark.parametrize("sharing", STATE_AND_SLOW)
-@pytest.mark.parametrize("case", [asked_table, shop, pytest.param(table, marks=SLOW), pytest.param(walk, marks=SLOW)])
+@pytest.mark.parametrize("case", [asked_table, *(pytest.param(case, marks=SLOW) for case in (shop, table, walk))])
 def test_asked_one_by_one_or_at_once(case, sharing):
     source, policy, state, actions = case()
     how = {"num_samples": 30, "seed": SEED, "horizon": HORIZON, "sharing": sharing}
@@ -212,6 +212,7 @@ def test_columns_of_draws_do_not_depend_on_how_many_there_are(draw):
     assert np.array_equal(np.asarray(plain(columns_of(draw, key, (9, 7))))[:6], wide)
 
 
+@pytest.mark.slow
 def test_a_simulator_that_has_changed_is_noticed():
     rate = [4]
 

@@ -602,6 +602,23 @@ def test_who_is_always_paid_the_same(steady: bool) -> None:
     assert actions.tolist() == [[steady, True], [True, True], [True, True], [True, True]]
 
 
+def test_steady_states_are_those_with_one_course_of_rewards() -> None:
+    """Against all courses of 2·S steps: in a state that is steady all rewards to come are the same."""
+    rng, S, both = np.random.default_rng(0), 5, set[bool]()
+    for _ in range(300):
+        to, rewards = rng.integers(0, S, (S, 2, 2)), rng.choice([0.0, 0.0, 1.0], size=(S, 1, 1)) + np.zeros((S, 2, 2))
+        rewards += rng.random((S, 2, 2)) < 0.05
+        policy = np.eye(2)[rng.integers(0, 2, S)] if rng.random() < 0.5 else np.full((S, 2), 0.5)
+        courses = [{()}] * S
+        for _ in range(2 * S):
+            ways = [[(w, a) for w in range(2) for a in range(2) if policy[s, a] > 0] for s in range(S)]
+            courses = [{(rewards[s, w, a], *c) for w, a in ways[s] for c in courses[to[s, w, a]]} for s in range(S)]
+        found, _ = steady_states(jm.JointMDP([[0.5, 0.5]] * S, rewards, to, 0.9), policy)
+        assert found.tolist() == [len(each) == 1 for each in courses]
+        both |= set(found.tolist())
+    assert both == {True, False}
+
+
 LOG = """episode,state,action,reward,note
 a,low,wait,1.0,x
 b,low,order,,

@@ -1,7 +1,9 @@
 """What was kept before anybody looked: every place where Python can keep it, and healthy uses of the same places."""
 
 import functools
+import json
 import multiprocessing
+import os
 import threading
 import time
 import types
@@ -18,7 +20,7 @@ from zoo import daily
 
 import jointmdp as jm
 from jointmdp.simulation.simulators.function_simulator import RunSimulator
-from jointmdp.simulation.watching.other_processes import Needed, first_difference, forked, needed, walked
+from jointmdp.simulation.watching.other_processes import ForkedRun, Needed, first_difference, forked, needed, walked
 
 Run = Callable[[float, int], float]
 
@@ -325,6 +327,32 @@ def test_what_a_model_writes_to_a_file_is_its_own(tmp_path: Path) -> None:
     assert report.is_ok
     assert "was not tried, for it writes files" in report["processes"].message
     assert set(path.read_text().split()) == {"25.0"}
+
+
+def test_a_file_that_a_model_writes_anew_is_not_emptied(tmp_path: Path) -> None:
+    """A cache on disk that is read, added to and written again: opening it to be written would empty it."""
+    path = tmp_path / "cache.json"
+    path.write_text("{}")
+
+    def cached(amount: float, seed: int) -> float:
+        known = json.loads(path.read_text())
+        key = f"{amount} {seed}"
+        if key not in known:
+            known[key] = RATES.get("base", 1.0) * result(demand(seed), amount, seed)
+            path.write_text(json.dumps(known))
+        return known[key]
+
+    def removing(amount: float, seed: int) -> float:
+        (tmp_path / "lock").write_text("")
+        os.remove(tmp_path / "lock")
+        return RATES.get("base", 1.0) * result(demand(seed), amount, seed)
+
+    for run in (cached, removing):
+        asked(run)
+    assert {"1.0 5", "2.0 5"} <= json.loads(path.read_text()).keys()
+    run = ForkedRun(lambda: path.write_text("lost"), may_write=False)
+    assert run.result(5.0) is None
+    assert "1.0 5" in path.read_text()
 
 
 def test_memories_that_were_not_tried_are_named() -> None:

@@ -68,7 +68,7 @@ def steady_states(model: ModelTables, policy: Floats) -> tuple[Bools, Bools]:
     States are told apart by what they pay and by what states they lead to, again and again until no more differ.
     """
     rewards, to, taken = model.rewards, model.successors, possible(model.probabilities, policy > 0)
-    kind, count = np.zeros(model.num_states, dtype=np.int64), 0
+    kind, told = np.zeros(model.num_states, dtype=np.int64), (0, 0)
     while True:  # each round tells more states apart, or is the last
         _, outcome = np.unique(np.stack([rewards.ravel(), kind[to].ravel()]), axis=1, return_inverse=True)
         outcome = outcome.reshape(rewards.shape)
@@ -82,9 +82,10 @@ def steady_states(model: ModelTables, policy: Floats) -> tuple[Bools, Bools]:
         is_steady = same & (some | ~taken).all(axis=(1, 2)) & (kind >= 0)
         _, found = np.unique(np.stack([kind, first]), axis=1, return_inverse=True)
         kind = np.where(is_steady, found.ravel(), -1)
-        if (now := len(np.unique(kind))) == count:
+        # Fewer are steady, or as many and more kinds of them: either is so, or nothing has changed.
+        if (now := (int(is_steady.sum()), len(np.unique(kind[is_steady])))) == told:
             return is_steady, alike(model.is_possible, (1,))[0] & (some | ~model.is_possible).all(axis=1)
-        count = now
+        told = now
 
 
 def paying_state(kernel: sp.csr_array, idle: Bools) -> int | None:

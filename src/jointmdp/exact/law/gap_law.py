@@ -557,6 +557,7 @@ class Laws:
                 for number in range(MOST_LEVELS):
                     if number == len(levels) and ended is not None and limits.are_within(ended):
                         if isinstance(last, Level):  # another question has come to the end of these limits
+                            last = max([last, *levels[-1:]], key=lambda level: level.points)
                             return last, LawStatus.REACHED if width(last) <= tolerance else LawStatus.LIMIT
                         assert last is not None
                         raise type(last)(str(last))

@@ -72,9 +72,7 @@ class ForkedRun:
                 there.recv()
                 _keep_to_itself(_between_processes)
                 if not may_write:
-                    import resource  # where there are copies of processes there is this, and not on Windows
-
-                    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+                    _write_nothing()
                 there.send(call())
             finally:
                 os._exit(0)
@@ -101,6 +99,33 @@ class ForkedRun:
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
             self._pid = 0
+
+
+CHANGING = ("os.", "shutil.", "sqlite3.connect", "subprocess.", "socket.connect", "tempfile.")  # events of a program
+HARMLESS = (
+    "os.listdir",
+    "os.scandir",
+    "os.walk",
+    "os.fwalk",
+    "os.getxattr",
+    "os.listxattr",
+    "os.putenv",
+    "os.unsetenv",
+)
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+def _write_nothing() -> None:
+    """In a copy that ends soon: no file is opened to be written, before it is emptied; none that is open grows."""
+    import resource  # where there are copies of processes there is this, and not on Windows
+
+    def refuse(event: str, given: tuple[Any, ...]) -> None:
+        is_opened = event == "open" and isinstance(given[2], int) and given[2] & WRITING and given[0] != os.devnull
+        if is_opened or (event.startswith(CHANGING) and event not in HARMLESS):
+            raise PermissionError(f"{event}: a changed copy of the process leaves everything as it is")
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    sys.addaudithook(refuse)
 
 
 _between_processes: list[Any] = []  # locks that a copy of this process would share with it

@@ -33,12 +33,19 @@ def _chance(size: int, p: float) -> np.ndarray:
     return _moves(size, {(i, j): p for i in range(size) for j in (i - 1, i + 1) if 0 <= j < size})
 
 
-def _kernels(diabetic: int, before: tuple[int, ...], now: tuple[int, ...]) -> list[np.ndarray]:
-    """Of heart rate, pressure, oxygen and glucose, by treatments before and now."""
+def _kernels(
+    diabetic: int, before: tuple[int, ...], now: tuple[int, ...], *, is_published: bool = False
+) -> list[np.ndarray]:
+    """Of heart rate, pressure, oxygen and glucose, by treatments before and now.
+
+    In the program that the published figures come from, taking antibiotics away lifts the pressure with 0.1, glucose
+    stands still under a vasopressor, and what lifts it by chance in patients who are not diabetic brings it to the
+    second lowest of the five levels, from wherever it was.
+    """
     (drug, vaso, vent), (drug_now, vaso_now, vent_now) = before, now
     eases = _moves(3, {(2, 1): 0.5})
     rate = eases if drug_now else _moves(3, {(1, 2): 0.1}) if drug else _chance(3, 0.1)
-    acts = [eases] if drug_now else [_moves(3, {(1, 2): 0.5})] if drug else []
+    acts = [eases] if drug_now else [_moves(3, {(1, 2): 0.1 if is_published else 0.5})] if drug else []
     if vaso_now:
         acts.append(_moves(3, {(0, 1): 0.5, (0, 2): 0.4, (1, 2): 0.9} if diabetic else {(0, 1): 0.7, (1, 2): 0.7}))
     elif vaso:
@@ -48,28 +55,38 @@ def _kernels(diabetic: int, before: tuple[int, ...], now: tuple[int, ...]) -> li
     oxygen = _moves(2, {(0, 1): 0.7}) if vent_now else _moves(2, {(1, 0): 0.1}) if vent else _chance(2, 0.1)
     rises = vaso_now and diabetic
     glucose = _moves(5, {(i, i + 1): 0.5 for i in range(4)}) if rises else _chance(5, 0.3 if diabetic else 0.1)
+    if is_published and not diabetic:
+        glucose = np.eye(5) if vaso_now else 0.8 * np.eye(5)
+        for level in range(0 if vaso_now else 5):
+            glucose[level, max(level - 1, 0)] += 0.1
+            glucose[level, 1] += 0.1
     return [rate, pressure, oxygen, glucose]
 
 
-def _abnormal(rate: np.ndarray, pressure: np.ndarray, oxygen: np.ndarray, glucose: np.ndarray) -> np.ndarray:
+def abnormal(rate: np.ndarray, pressure: np.ndarray, oxygen: np.ndarray, glucose: np.ndarray) -> np.ndarray:
     return (rate != 1).astype(int) + (pressure != 1) + (oxygen != 1) + (glucose != 2)
 
 
-def ordinary_sepsis() -> tuple[list[sp.csr_array], list[sp.csr_array]]:
-    """The transition probabilities of each action, and what they pay, each ``[S, S]``: an ordinary MDP."""
+def ordinary_sepsis(*, is_published: bool = False) -> tuple[list[sp.csr_array], list[sp.csr_array]]:
+    """The transition probabilities of each action, and what they pay, each ``[S, S]``: an ordinary MDP.
+
+    As published nothing ends: the physicians' policy is the best for a model in which death and discharge pay whenever
+    they come.
+    """
     treatments, count = list(product((0, 1), repeat=3)), int(np.prod(SIZES))
     vitals = np.stack(np.unravel_index(np.arange(90), SIZES[1:5]))
-    bad = _abnormal(*vitals)
+    bad = abnormal(*vitals)
     matrices, rewards = [], []
     for a, now in enumerate(treatments):
         paid = np.where(bad >= 3, -1.0, np.where((bad == 0) & (a == 0), 1.0, 0.0))
         rows: list[np.ndarray] = []
         for diabetic, at, before in product((0, 1), range(90), treatments):
             row = np.zeros((2, 90, 8))
-            if bad[at] >= 3 or (bad[at] == 0 and not any(before)):
+            if not is_published and (bad[at] >= 3 or (bad[at] == 0 and not any(before))):
                 row[diabetic, at, treatments.index(before)] = 1.0
             else:
-                parts = [kernel[x[at]] for kernel, x in zip(_kernels(diabetic, before, now), vitals, strict=True)]
+                by_vital = _kernels(diabetic, before, now, is_published=is_published)
+                parts = [kernel[x[at]] for kernel, x in zip(by_vital, vitals, strict=True)]
                 row[diabetic, :, a] = np.einsum("a,b,c,d->abcd", *parts).ravel()
             rows.append(row.ravel())
         kernel = sp.csr_array(np.array(rows))
@@ -77,7 +94,8 @@ def ordinary_sepsis() -> tuple[list[sp.csr_array], list[sp.csr_array]]:
         ends = np.repeat((bad >= 3) | (bad == 0), 8) & np.tile(np.array([not any(t) for t in treatments]), 90)
         over = np.tile(np.repeat(bad >= 3, 8) | ends, 2)
         gains.data = np.tile(np.repeat(paid, 8), 2)[kernel.indices]
-        gains.data[np.repeat(over, np.diff(kernel.indptr))] = 0.0
+        if not is_published:
+            gains.data[np.repeat(over, np.diff(kernel.indptr))] = 0.0
         matrices.append(kernel)
         rewards.append(gains)
     assert matrices[0].shape == (count, count)
@@ -103,7 +121,7 @@ def sepsis(discount: float = 0.99) -> jm.JointMDP:
     for s in range(count):
         diabetic, *vitals_treatments = np.unravel_index(s, SIZES)
         vitals, before = vitals_treatments[:4], tuple(int(x) for x in vitals_treatments[4:])
-        bad = _abnormal(*(np.array(x) for x in vitals))
+        bad = abnormal(*(np.array(x) for x in vitals))
         if bad >= 3 or (bad == 0 and not any(before)):
             successors[s] = s
             continue
@@ -114,6 +132,6 @@ def sepsis(discount: float = 0.99) -> jm.JointMDP:
                 after.append(np.minimum(np.searchsorted(ends, middles[i]), len(ends) - 1)[cells[:, i]])
             full = [np.full(scenarios, diabetic), *after, *(np.full(scenarios, x) for x in now)]
             successors[s, :, a] = np.ravel_multi_index(full, SIZES)
-            bad = _abnormal(*after)
+            bad = abnormal(*after)
             rewards[s, :, a] = np.where(bad >= 3, -1.0, np.where((bad == 0) & (not any(now)), 1.0, 0.0))
     return jm.JointMDP(np.tile(chances, (count, 1)), rewards, successors, discount, sharing="time")

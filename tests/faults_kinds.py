@@ -18,7 +18,7 @@ import numba
 import numpy as np
 import simpy
 from faults_worlds import Boat, drift
-from planted import Keyed, World, registry
+from planted import Keyed, Steps, Walked, World, registry
 from scipy import stats
 from scipy.stats import qmc
 
@@ -421,3 +421,143 @@ def split_often(is_broken: bool) -> Any:
         return drift(jax.lax.fori_loop(0, turns, lambda i, k: jax.random.split(k)[0], key), place, action)
 
     return Keyed(step, jnp.float32(0.0))
+
+
+@planted("one key for every round of a scan", "jax", "one stream for two sources", shows="law")
+def round_key(is_broken: bool) -> Any:
+    """Ten customers in a scan draw from one key; the twin splits it for them."""
+
+    def step(key: Any, place: Any, action: Any) -> Any:
+        def serve(served: Any, own: Any) -> Any:
+            return served + jax.random.normal(key if is_broken else own), None
+
+        served, _ = jax.lax.scan(serve, place + action, jax.random.split(key, 10))
+        return served, jnp.float32(0.0)
+
+    return Keyed(step, jnp.float32(0.0))
+
+
+# -- whose draw it is, and what comes before the first -----------------------------------------------------------------
+
+
+@planted("patience of those who wait", "entities", OUT_OF_STEP, shows="gap", decisions=(2, 3))
+def patience_of_some(is_broken: bool) -> Any:
+    """Patience is drawn by callers who must wait; the twin's callers bring theirs."""
+
+    def run(clerks: int, noise: Any) -> float:
+        env, lost = simpy.Environment(), [0.0]
+        desk = simpy.Resource(env, clerks)
+
+        def caller(k: int) -> Any:
+            with desk.request() as turn:
+                if not turn.triggered:
+                    patience = noise["patience" if is_broken else ("patience", k)].exponential(4.0)
+                    lost[0] += k % 5 * patience
+                    found = yield turn | env.timeout(patience)
+                    if turn not in found:
+                        return
+                yield turn
+                yield env.timeout(3.0)
+
+        def calls() -> Any:
+            for k in range(60):
+                env.process(caller(k))
+                yield env.timeout(0.5)
+
+        env.process(calls())
+        env.run()
+        return -lost[0]
+
+    return run
+
+
+@planted("machines numbered in one go", "entities", OUT_OF_STEP, shows="gap", decisions=(6, 7, 8))
+def numbered(is_broken: bool) -> Any:
+    """The generator of a day and a machine has their number in all; the twin's has both."""
+
+    def run(machines: int, seed: int) -> float:
+        made = 0.0
+        for day in range(8):
+            for k in range(machines):
+                own = [seed, day * machines + k] if is_broken else [seed, day, k]
+                made += (1 + day % 4) * min(10.0, rng_of(own).exponential(8.0))
+        return made
+
+    return run
+
+
+@planted("as many of all as asked", "entities", OUT_OF_STEP, shows="gap", decisions=(80, 85, 90))
+def subset(is_broken: bool) -> Any:
+    """A larger sample does not contain the smaller one; the twin takes the first of one order."""
+    worth = [random.Random(i).lognormvariate(3, 1) for i in range(300)]
+
+    def run(size: int, seed: int) -> float:
+        dice = random.Random(seed)
+        chosen = dice.sample(range(300), size) if is_broken else dice.sample(range(300), 300)[:size]
+        return sum(worth[i] for i in chosen)
+
+    return run
+
+
+@planted(
+    "fifteen bits of the seed", "entities", "seeds that coincide", shows="coincides", decisions=(80, 100), runs=400
+)
+def few_bits(is_broken: bool) -> Any:
+    """An old component takes seeds below 64; the twin's takes all."""
+
+    def run(order: int, noise: Any) -> float:
+        dice = random.Random(noise.seed & 63 if is_broken else noise.seed)
+        return 3.0 * min(order, dice.gammavariate(4.0, 25.0))
+
+    return run
+
+
+SHARES = rng_of().uniform(1.0, 2.0, 3)
+ZONES = {name: zlib.crc32(name.encode()) % 4 for name in ("Ana", "Ben", "Cleo")}
+HASHED_ZONES = {name: hash(name) % 4 for name in ZONES}
+
+
+@planted("data drawn at the start", "process", "process-dependent", shows="process", decisions=(0, 1, 2))
+def drawn_at_start(is_broken: bool) -> Any:
+    """The problem's data are drawn when the program starts, without a seed."""
+
+    def run(product: int, seed: int) -> float:
+        share = SHARES[product] if is_broken else 1.0 + product / 3
+        return float(share * rng_of(seed).gamma(4.0, 25.0))
+
+    return run
+
+
+@planted("zones by hash", "process", "process-dependent", shows="process", decisions=(0, 3))
+def zones(is_broken: bool) -> Any:
+    """Customers were put into zones by the hash of their names, before any run."""
+
+    def run(depot: int, seed: int) -> float:
+        rng, zone = rng_of(seed), HASHED_ZONES if is_broken else ZONES
+        return float(sum(rng.poisson(5) * abs(zone[name] - depot) for name in ZONES))
+
+    return run
+
+
+class Learner:
+    """Prefers, more with each call, another action; frozen it prefers nothing."""
+
+    def __init__(self, is_frozen: bool) -> None:
+        self.values, self.rate = [1.0, 1.05, 0.9], 0.0 if is_frozen else 1e-3
+
+    def __call__(self, state: int) -> int:
+        self.values[2] += self.rate
+        return int(np.argmax(self.values)) if state < 3 else 0
+
+
+@planted("a policy that learns slowly", "policies", "policy not reproducible", shows="again")
+def slow_learner(is_broken: bool) -> Any:
+    """A table of values goes on learning whenever it is asked."""
+    agent = Learner(is_frozen=not is_broken)
+    return Walked(Steps(sells), lambda state: agent(state))
+
+
+def sells(stock: int, order: int, noise: Any) -> Any:
+    """A shop: what is in stock and comes in is sold as far as somebody asks for it."""
+    sold = min(stock + order, int(noise.rng.poisson(4)))
+    return 5.0 * sold - 2.5 * order, stock + order - sold

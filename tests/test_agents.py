@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from zoo import daily
 
 import jointmdp as jm
 from jointmdp.simulation.simulators.agent_views import View
@@ -88,7 +89,7 @@ def rule(state: Any) -> int:
     return int(state[1] > 0.5)
 
 
-@pytest.mark.parametrize("make", [Stacking, Recurrent])
+@pytest.mark.parametrize("make", daily([Recurrent, Stacking]))
 def test_every_branch_has_a_memory_of_its_own(make: Any) -> None:
     """Two agents that remember give the very returns of a policy that sees what they remember."""
     settings: dict[str, Any] = {"num_samples": 40, "seed": 3, "horizon": 12}
@@ -165,6 +166,7 @@ def test_what_cannot_be_followed_is_refused() -> None:
         walk_game().walk(Recurrent(), 3)
 
 
+@pytest.mark.slow
 def test_a_policy_that_works_in_place_changes_no_state() -> None:
     """Observations are the states themselves, as they are or in a dictionary; the agent scales what it is shown."""
 

@@ -153,6 +153,7 @@ COUPLINGS: list[Any] = ["comonotone", "independent", "maximal", "antithetic", "g
 
 
 @pytest.mark.parametrize("sharing", daily(["time", "state"]))
+@pytest.mark.slow
 def test_no_coupling_leaves_the_bounds(sharing: Any) -> None:
     for seed in range(2):
         tiny = Tiny(seed, states=3)

@@ -69,7 +69,7 @@ def unhappy(report: AuditReport) -> list[str]:
 
 @pytest.mark.parametrize(
     ("kind", "check", "status", "fault"),
-    [pytest.param(*row, id=row[0].__name__, marks=[pytest.mark.slow] * (i % 3 > 0)) for i, row in enumerate(FAULTS)],
+    [pytest.param(*row, id=row[0].__name__, marks=[pytest.mark.slow] * (i % 8 > 0)) for i, row in enumerate(FAULTS)],
 )
 def test_every_planted_fault_is_flagged_by_name(kind: type[Lever], check: str, status: str, fault: str) -> None:
     report = quick(kind())
@@ -245,7 +245,7 @@ def test_the_live_environment_is_left_alone() -> None:
     assert [simulator.identity(o.state) for o in before] == [simulator.identity(o.state) for o in after]
 
 
-@pytest.mark.parametrize("kind", HEALTHY)
+@pytest.mark.parametrize("kind", daily(HEALTHY, 2))
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_healthy_twins_pass(kind: type[Lever], seed: int) -> None:
     # The law alone can raise a false alarm, with probability at most 1e-4 in each of the 12 runs.
@@ -259,6 +259,7 @@ def test_random_faults_are_found_whatever_the_seed(kind: type[Lever], seed: int)
     assert quick(kind(), seed=seed).faults == next((fault,) for k, _, _, fault in FAULTS if k is kind)
 
 
+@pytest.mark.slow
 def test_a_fault_is_named_with_its_place() -> None:
     assert "simulator.rng moves on" in quick(OwnGenerator())["restore"].cause
     assert "simulator.calls changes" in quick(Counter())["restore"].cause
@@ -320,7 +321,7 @@ def test_actions_without_numbers_are_given_or_drawn() -> None:
     assert quick(simulator, actions=[0.5, -1.0], policy=lambda observation, rng: rng.normal()).is_ok
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", daily([*MODELS], 2))
 def test_tables_pass(name: str) -> None:
     model, policy = MODELS[name].function()
     report = quick(TableSimulator(model), policy=policy)
@@ -588,6 +589,7 @@ def test_one_stream_is_redrawn_and_the_others_keep_their_numbers() -> None:
 # -- the report --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_report_says_what_it_found() -> None:
     good, warned, bad = quick(Lever()), quick(OutOfStep()), quick(OwnGenerator())
     assert [report.exit_status() for report in (good, warned, bad)] == [0, 0, 1]

@@ -87,6 +87,7 @@ def test_tables_of_others_keep_their_plain_attributes() -> None:
 # -- actions -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_number_is_what_the_space_calls_an_action() -> None:
     """Inside, actions count from 0; whoever names one, a policy too, calls it what the environment does."""
     simulator = GymnasiumSimulator(Shop(3, start=5))

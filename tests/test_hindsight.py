@@ -602,6 +602,7 @@ def test_who_is_always_paid_the_same(steady: bool) -> None:
     assert actions.tolist() == [[steady, True], [True, True], [True, True], [True, True]]
 
 
+@pytest.mark.slow
 def test_steady_states_are_those_with_one_course_of_rewards() -> None:
     """Against all courses of 2·S steps: in a state that is steady all rewards to come are the same."""
     rng, S, both = np.random.default_rng(0), 5, set[bool]()

@@ -297,7 +297,7 @@ def asked(run: Run, seconds: float = 60.0) -> Needed:
     return needed(simulator, *calls, first_difference, seconds)
 
 
-@pytest.mark.parametrize("name", daily([*FAULTS], 8))
+@pytest.mark.parametrize("name", daily([*FAULTS], 3))
 def test_what_was_kept_is_found_where_it_lives(name: str) -> None:
     run, where = FAULTS[name]
     assert where in asked(run).where

@@ -426,6 +426,7 @@ def test_durations_in_words():
     assert [duration(s) for s in (3.4, 99, 100, 3600, 9000)] == ["3 s", "99 s", "2 min", "60 min", "2.5 h"]
 
 
+@pytest.mark.slow
 def test_healthy_simulators_raise_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -54,6 +54,7 @@ def test_a_comparison_of_a_twin_is_not_doubted(row: Planted) -> None:
     assert not said
 
 
+@pytest.mark.long  # of the rows and not of the library: for who writes one
 @pytest.mark.parametrize("row", by_day(set()))
 def test_faults_break_common_random_numbers_and_twins_do_not(row: Planted) -> None:
     """Without the library: see `planted`."""

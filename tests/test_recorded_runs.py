@@ -73,6 +73,7 @@ def assert_same_bits(found, wanted):
 
 @pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 @pytest.mark.parametrize("case", DAILY)
+@pytest.mark.slow
 def test_asked_again_is_what_a_run_with_all_actions_gives(case, sharing):
     source, policy, state, actions = case()
     how = {"num_samples": 30, "seed": SEED, "horizon": HORIZON, "sharing": sharing}

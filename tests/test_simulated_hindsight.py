@@ -59,6 +59,7 @@ def log(stock, orders, demands):
     return jm.Trajectory(states, orders, rewards)
 
 
+@pytest.mark.slow
 def test_one_day_that_was_sold_out_is_a_closed_form():
     """From an empty shop 2 were ordered and sold: would none have been better, and by how much would 4 have been?"""
     simulator = counted(day, draw, start=0, actions=[0, 2, 4], discount=0.8)

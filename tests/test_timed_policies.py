@@ -167,6 +167,7 @@ def test_policies_by_time_are_compared() -> None:
 
 @pytest.mark.filterwarnings("ignore:Pairing saves nothing")  # that is so in this random model
 @pytest.mark.parametrize("sharing", daily(["time", "state"]))
+@pytest.mark.slow
 def test_simulators_keep_the_time(sharing: Sharing) -> None:
     """A function of (time, observation), an array and the exact answer of the same model."""
     (model, policy), *_ = models(1, sharing, seed=9)

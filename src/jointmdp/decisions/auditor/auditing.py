@@ -293,7 +293,7 @@ class _Audit:
             self._collect()
         if self.is_policy_given:
             with self._timed("policy", share=0.1):
-                self._add(determinism_checks.check_policy(probe, self._choice, self.states))
+                self._add(determinism_checks.check_policy(probe, self._choice, self.states, self.agent))
         with self._timed("observation", share=0.1):
             self._add(state_checks.check_observation(probe, self.states))
             probe.is_blind = self.checks["observation"].status == "fail"

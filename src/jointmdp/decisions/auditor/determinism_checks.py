@@ -7,9 +7,11 @@ action in its query.
 import itertools
 import os
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from types import CodeType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +30,7 @@ from jointmdp.simulation.watching.hidden_state import (
     opened_files,
     plain_parts,
 )
+from jointmdp.simulation.watching.other_processes import LEARNS, choices_learned, others_choose, watched_calls
 from jointmdp.simulation.watching.probe import (
     START,
     Difference,
@@ -48,6 +51,7 @@ MOVED = 6  # questions that are asked at another time of day
 SEARCHED = 3  # questions around which the simulator is searched for generators that move
 EXAMINED = 8  # questions with changing answers that are looked into
 POLICY_DRAWS = 3  # of noise, with which a policy is asked in each state
+ELSEWHERE = 30.0  # seconds that new processes may take
 ROLLS = 3  # steps, each of which dice change
 STARTS, ONWARD = 6, 8  # starts under other seeds, and steps from each
 EXAMINED_PLACES = 16  # places in a query at which a difference is looked into
@@ -128,7 +132,12 @@ def _on_another_day(probe: Probe, question: Question) -> ObservedOutcome:
         return probe.answer(question)
 
 
-def check_policy(probe: Probe, choose: Callable[[ProbeState, Noise], Action], states: Sequence[ProbeState]) -> Check:
+def check_policy(
+    probe: Probe,
+    choose: Callable[[ProbeState, Noise], Action],
+    states: Sequence[ProbeState],
+    agent: Any,
+) -> Check:
     """The policy in some states, and again in scrambled order: does it choose the same from the same noise?"""
     # Where they lead, since a policy that remembers may know all states that it has walked through.
     after = [probe.ask(at, at.actions[:1], probe.noise("to a new state", at.label))[0] for at in states]
@@ -136,10 +145,12 @@ def check_policy(probe: Probe, choose: Callable[[ProbeState, Noise], Action], st
     asks, moved = list(itertools.product(range(POLICY_DRAWS), [*states, *fresh])), set[str]()
     chosen: dict[int, object] = {}
     orders = [np.arange(len(asks)), *(np.random.default_rng([probe.seed, i]).permutation(len(asks)) for i in (8, 9))]
+    codes: set[CodeType] = set()
     for i in probe.timed(itertools.chain.from_iterable(orders)):
         draw, at = asks[i]
         before = global_states()
-        action = choose(at, probe.noise("the policy", at.label, draw))
+        with watched_calls(codes) if int(i) not in chosen else nullcontext():
+            action = choose(at, probe.noise("the policy", at.label, draw))
         moved.update(changed(before, global_states()))
         if safe_fingerprint(chosen.setdefault(int(i), action)) != safe_fingerprint(action):
             message = f"{at.label}: {chosen[int(i)]} and then {action}, for the same observation and noise"
@@ -149,6 +160,17 @@ def check_policy(probe: Probe, choose: Callable[[ProbeState, Noise], Action], st
                 cause = f"it draws from {' and '.join(sorted(moved))}; {cause}"
             return failed("policy", message, "policy not reproducible", cause)
     probe.in_time()
+    noises = [(at.state, Noise("audit policy", probe.seed, i)) for i, at in enumerate([*states, *fresh])]
+    if calls := probe.guarded("the policy", lambda: choices_learned(agent, noises)):
+        message = f"after {calls:,} more calls another action is chosen for the same observation and noise"
+        return failed("policy", message, "policy not reproducible", LEARNS)
+    patience = max(1.0, min(ELSEWHERE, probe.watchdog.left))
+    others = probe.guarded("the policy", lambda: others_choose(agent, noises, codes, patience))
+    if isinstance(others, str):
+        return Check("policy", "pass", f"{len(asks)} choices were made again; not in another process: {others}")
+    if others.text:
+        message = "a new process chooses another action for the same observation and noise"
+        return failed("policy", message, "policy not reproducible", others.cause)
     return Check("policy", "pass", f"{len(asks)} choices were made again")
 
 

@@ -25,6 +25,7 @@ from jointmdp.simulation.watching.stream_checks import (
     FIXED,
     FOLDS,
     OUT_OF_STEP,
+    UNSHARED,
     RecordedRun,
     StreamFault,
     drawn_in_steps,
@@ -43,6 +44,7 @@ MORE_SECONDS, MORE_SHARE = 1.0, 0.1  # for more than the fewest, at most, and of
 PAIRED = (24, 100, 400)  # replications after which the pairing is looked at
 THOROUGH = (0, 1)  # draws of noise in which moves of generators that are no draws are looked for
 MOST_WALKS = 5  # that the states of an audit come from
+SPECIAL = (0,)  # seeds that a function may take for none
 MOST_TOLD = 4  # streams named in a sentence
 
 
@@ -145,6 +147,11 @@ def recorded_runs(probe: Probe, at: ProbeState) -> list[_Step]:
 
 def check_runs(probe: Probe, at: ProbeState, steps: Sequence[_Step], is_settled: bool) -> Check:
     """The same for a function of a decision and a seed."""
+    for seed in SPECIAL if is_settled and not isinstance(getattr(probe.simulator, "run", None), WithNoise) else ():
+        one, other = (probe.ask(at, at.actions[:1], Noise.of_seed(seed)) for _ in range(2))
+        if (found := difference(one[0], other[0], probe.is_blind)) is not None:
+            cause = "`seed or None` and `if seed:` take 0 for no seed: write `if seed is None`"
+            return failed("noise", f"seed {seed} gives another result each time: {found.text}", UNSHARED, cause)
     check, results = _judged_steps(probe, at, steps, is_settled), dict[str, set[float]]()
     for step in steps:
         results.setdefault(step.run.decision, set()).add(step.result)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -22,13 +22,13 @@ from jointmdp.simulation.watching.other_processes import (
     Needed,
     Rows,
     checks_made,
+    first_apart,
     first_difference,
     forked,
     may_differ,
     needed,
     parcel,
     walked,
-    walked_elsewhere,
     watched_calls,
 )
 from jointmdp.simulation.watching.probe import (
@@ -129,7 +129,7 @@ class OtherProcesses:
     def __init__(self, simulator: Any, seed: int, actions: Sequence[Action]) -> None:
         self._given = simulator, seed, next(checks_made), actions
         self._fork = forked(simulator, lambda: walked(*self._given, is_backwards=True))
-        self._parcel = parcel(*self._given)
+        self._parcel = b"" if hasattr(simulator, "query_batch") else parcel(partial(walked, *self._given))
 
     def close(self) -> None:
         """Nobody asks any more."""
@@ -169,21 +169,20 @@ class OtherProcesses:
             names = ", ".join(memory.not_tried[:3]) + ", …" * (len(memory.not_tried) > 3)
             return skipped("processes", f"{OUT_OF_TIME} for whether what earlier calls have left in {names} matters")
         if may_differ(self._given[0], codes):
-            return self._in_new_processes(own, patience())
+            return self._in_new_processes(own, codes, patience())
         if away is None:
             return skipped("processes", "it cannot be run in a copy of this process")
         kept = "; what it may have kept before was not tried, for it writes files" if memory.writes else ""
         return Check("processes", "pass", f"a copy of this process gave the same answers in another order{kept}")
 
-    def _in_new_processes(self, own: Rows, seconds: float) -> Check:
+    def _in_new_processes(self, own: Rows, codes: set[CodeType], seconds: float) -> Check:
         sent = self._parcel
         if isinstance(sent, str) or not sent:
             return skipped("processes", f"the simulator cannot be sent to another process{sent or ''}")
-        with ThreadPoolExecutor(2) as pool:
-            first, second = pool.map(lambda hashes: walked_elsewhere(sent, hashes, seconds), ("1", "2"))
-        if isinstance(first, str) or isinstance(second, str):
-            return skipped("processes", first if isinstance(first, str) else str(second))
-        text = first_difference(own, first) or first_difference(first, second)
-        if text:
-            return failed("processes", f"a new process gives another outcome under the same noise; {text}", PROCESS)
+        found = first_apart(own, sent, codes, first_difference, seconds)
+        if isinstance(found, str):
+            return skipped("processes", found)
+        if found.text:
+            message = f"a new process gives another outcome under the same noise; {found.text}"
+            return failed("processes", message, PROCESS, found.cause)
         return Check("processes", "pass", "new processes with other hashes of texts gave the same answers")

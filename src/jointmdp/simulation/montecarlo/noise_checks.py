@@ -40,17 +40,22 @@ from jointmdp.simulation.simulators.table_simulator import TableSimulator
 from jointmdp.simulation.watching.clocks import DAY, stopped_clock
 from jointmdp.simulation.watching.hidden_state import faithful_copy, opened_files
 from jointmdp.simulation.watching.other_processes import (
+    LEARNS,
+    OF_A_PROCESS,
+    Apart,
     ForkedRun,
     Needed,
     Rows,
     checks_made,
+    choices,
+    first_apart,
     first_difference,
     forked,
     may_differ,
     needed,
+    others_choose,
     parcel,
     walked,
-    walked_elsewhere,
     watched_calls,
 )
 from jointmdp.simulation.watching.probe import WHO, Event, Record, are_close
@@ -83,10 +88,11 @@ PATIENCE = 5.0  # times as long as here, that another process may take
 FOR_MEMORIES = 8.0  # seconds at least, on machines with other work, to try what is kept
 PATIENCE_OF_WALKS = 1.0  # seconds beyond what a replication took
 LEAST_PAIRED = 50  # replications that tell whether pairing saves anything
-OTHER_HASHES, MOST_SECONDS = "1", 30.0  # of a new process, and how long one waits for it
+MOST_SECONDS = 30.0  # that one waits for new processes
 SAME = 1 - 1e-9  # a correlation that leaves nothing to be shown
 UNTOUCHED = 4  # actions that are asked in one state, and draws of noise with which that is looked at
 STARTS = 6  # that are held against each other
+WALKS, CHOICES = 3, 8  # in which policies are asked, and what is asked in each
 WALK = 20  # steps that are looked at, to see whether noise moves anything
 GLOBAL = "the generator of the whole program"
 CAUSES = {
@@ -102,10 +108,7 @@ CAUSES = {
     ),
 }
 
-PROCESS_CAUSE = (
-    "another outcome under the same noise. Likely cause: hash() of a text, id(), the order of a set, or the number of "
-    "the process; use zlib.crc32, a table, or sorted()"
-)
+PROCESS_CAUSE = f"another outcome under the same noise. Likely cause: {OF_A_PROCESS}"
 RUN_CAUSE = (
     "all its randomness must come from its seed, as in rng = np.random.default_rng(seed); look for numpy.random or "
     "random, a generator without a seed, the clock, or something kept between calls"
@@ -127,10 +130,11 @@ class NoiseChecks:
     def __init__(self, found: Alternatives, size: int, executor: Executor | None = None) -> None:
         self.found, self.name, self.warnings = found, found.name, list[str]()
         self._is_run = isinstance(found.sampler, RunSampler)
+        self._chosen = list[tuple[Any, list[tuple[Any, Noise]], list[bytes]]]()  # by policies, before sampling
         self.is_alive = False  # whether replications were seen to differ
         self._replay = getattr(found.sampler, "replay", None)
         self._is_followed = True  # whether any draw was seen, where they are looked for
-        self._elsewhere: Future[Rows | str] | None = None
+        self._elsewhere: dict[str, Future[Apart | str]] = {}
         self._seeds = itertools.count(step=2**16)  # of global generators, others for every record
         self._count = CHECKED if size >= MANY else 1
         self._steps = min(RECORDED, max(self._count, size // 8))  # first steps, a small part of the work
@@ -202,6 +206,7 @@ class NoiseChecks:
         if copy is not None and not self._is_run:
             self._check_walks(copy, walks, PATIENCE_OF_WALKS + time.monotonic() - begun, codes)
         self._begin_elsewhere(codes)
+        self._check_policies()
         self.is_alive = count > 1 and there[0][0].difference(there[1][0]) is not None
         # A function of a seed may well seed a global generator with it: that it gave the same again is all that counts.
         loose = set().union(*(one.unseeded(other) for (one, _), (other, _) in zip(there, back, strict=True)))
@@ -268,14 +273,59 @@ class NoiseChecks:
         simulator: Any = self.found.simulator
         if simulator is None or simulator.action_names is None or not may_differ(simulator, codes):
             return
-        given = simulator, 0, next(checks_made), range(len(simulator.action_names))
-        sent, self._elsewhere = parcel(*given), Future()
+        walk = partial(walked, simulator, 0, next(checks_made), range(len(simulator.action_names)))
+        sent = b"" if hasattr(simulator, "query_batch") else parcel(walk)
         if not sent or isinstance(sent, str):  # it cannot be sent
-            self._elsewhere = None
             return
-        self._here = walked(*given)
-        found, answer = self._elsewhere, lambda: found.set_result(walked_elsewhere(sent, OTHER_HASHES, MOST_SECONDS))
-        threading.Thread(target=answer, daemon=True).start()
+        here = walk()
+        self._await(self.name, lambda: first_apart(here, sent, codes, first_difference, MOST_SECONDS))
+
+    def _await(self, what: str, ask: Callable[[], Apart | str]) -> None:
+        """Ask new processes beside the sampling."""
+        found = self._elsewhere[what] = Future[Apart | str]()
+        threading.Thread(target=lambda: found.set_result(ask()), daemon=True).start()
+
+    def _check_policies(self) -> None:
+        """What policies choose in some states: new processes choose the same, and they will when all is sampled."""
+        simulator, sampler = self.found.simulator, self.found.sampler
+        if simulator is None or isinstance(simulator, TableSimulator) or not isinstance(sampler, QuerySampler):
+            return
+        begun = time.monotonic()
+        with suppress(Exception):  # what cannot be asked is told where it is sampled
+            asked = list[tuple[Any, Noise]]()
+            for walk, t in itertools.product(range(WALKS), range(CHOICES)):
+                if not t:
+                    state = simulator.start(Noise("start", sampler.seed, walk)) if self._state is None else self._state
+                if simulator.is_over(state) or time.monotonic() - begun > MORE_SECONDS:
+                    continue
+                noise, legal = Noise("choice", walk, t), simulator.available(state)
+                asked.append((state, noise))
+                state = simulator.query(state, [legal[(walk + t) % len(legal)]], noise.fresh())[0].state
+            for agent in {id(agent): agent for agent in sampler.agents}.values():
+                codes: set[CodeType] = set()
+                with watched_calls(codes):
+                    chosen = choices(agent, asked)
+                if codes:  # the user's own
+                    self._chosen.append((agent, asked, chosen))
+                if may_differ(agent, codes):
+                    ask = partial(others_choose, agent, asked, codes, MOST_SECONDS)
+                    self._await(f"the policy in {self.name}", ask)
+
+    @property
+    def _state(self) -> Any:
+        return getattr(self.found.sampler, "state", None)
+
+    def _check_choices(self) -> None:
+        """Whether sampling has taught a policy something."""
+        for agent, asked, chosen in self._chosen:
+            now = chosen
+            with suppress(Exception):
+                now = choices(agent, asked)
+            if now != chosen:
+                raise ModelError(
+                    f"the policy in {self.name} does not choose as it did before sampling, for the same observation "
+                    f"and noise: {LEARNS}"
+                )
 
     def _rows(
         self,
@@ -370,7 +420,7 @@ class NoiseChecks:
                         simulator.query(state, [action], noise)
                     runs.append(RecordedRun(label, f"replication {i}", log, "the first step"))
         for found in judged(runs):
-            if found.fault in (UNSHARED, OUT_OF_STEP, FIXED):
+            if found.fault in (UNSHARED, OUT_OF_STEP, FIXED, COINCIDE):
                 self._warn(f"{found.fault}: {found.text}: {found.cause}.")
 
     def _check_untouched(self) -> None:
@@ -505,9 +555,14 @@ class NoiseChecks:
     def finish(self, run: Replications) -> list[str]:
         """All warnings, after a look whether noise ever mattered; returns that end at a merger do not tell."""
         n, whole, simulator = len(run.returns), run.whole, self.found.simulator
-        there = None if self._elsewhere is None else self._elsewhere.result()
-        if there is not None and not isinstance(there, str) and (text := first_difference(self._here, there)):
-            raise ModelError(f"{self.name} depends on the process ({text}): a new one gives {PROCESS_CAUSE}")
+        self._check_choices()
+        for what, asked in self._elsewhere.items():
+            there = asked.result()
+            if isinstance(there, Apart) and there.text:
+                raise ModelError(
+                    f"{what} depends on the process ({there.text}): a new one gives another outcome under the same "
+                    f"noise. Likely cause: {there.cause}"
+                )
         is_same = _are_all_same(whole) and (run.is_whole is None or are_close(run.leads, whole.leads[:1]))
         for _, text in getattr(simulator, "key_faults", ()):
             self._warn(f"{text}.")

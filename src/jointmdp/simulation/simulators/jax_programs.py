@@ -129,6 +129,11 @@ class StepProgram:
                 text = f"step of {self.name} draws twice from one key ({one.place}, {other.place})"
                 found.append(("one stream for two sources", f"{text}: the two draws are no two sources"))
                 break
+        place = next((draw.place for draw in reader.draws if draw.is_repeated), "")
+        if place:
+            text = f"step of {self.name} draws from one key in every round of a loop ({place})"
+            cause = "the same numbers come again and again; split the key for the rounds, or fold their number in"
+            found.append(("one stream for two sources", f"{text}: {cause}"))
         place = next((draw.place for draw in reader.draws if draw.key.is_fixed), "")
         if place and used[0]:  # where it draws from no other `frozen_noise` says so
             text = f"step of {self.name} draws from a key that it makes itself ({place})"
@@ -222,6 +227,11 @@ class KeyDraw(NamedTuple):
     key: Value
     place: str
     branch: Branch  # the alternatives that it lies in
+    is_repeated: bool = False  # whether each round of a loop draws from that key
+
+
+class New(int):
+    """The number of a value of which no more is known."""
 
 
 def _constant_values(consts: Sequence[Any]) -> list[Value]:
@@ -233,7 +243,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.draws: list[KeyDraw] = []
-        self.new = itertools.count()
+        self.new = map(New, itertools.count())
 
     def read(
         self, jaxpr: Any, constants: Sequence[Value], inputs: Sequence[Value], place: str, branch: Branch
@@ -304,7 +314,7 @@ class _Reader:
             carry = given[len(fixed) : len(fixed) + settings.get("num_carry", 0)]
             rows, (jaxpr, consts) = given[len(fixed) + len(carry) :], inner[0]
             is_asked, count = None, 0
-        size = len(carry)
+        size, begun = len(carry), next(self.new)
         while True:  # each round adds a value that holds the action or a key, or is the last
             del self.draws[before:]
             state = [value._replace(number=next(self.new)) for value in [*carry, *rows]]
@@ -316,6 +326,9 @@ class _Reader:
             if joined == carry:
                 break
             carry = joined
+        if settings.get("length", 2) > 1:
+            again = [draw._replace(is_repeated=not _changes(draw.key.number, begun)) for draw in self.draws[before:]]
+            self.draws[before:] = again
         is_counted = False  # whether the action decides how often it runs
         if is_asked is not None:
             within, (asked, held) = len(self.draws), is_asked
@@ -326,6 +339,13 @@ class _Reader:
             Value(next(self.new), value.has_action or (is_counted and i < size and is_changed[i]), value.is_fixed)
             for i, value in enumerate(out)
         ]
+
+
+def _changes(number: Hashable, begun: int) -> bool:
+    """Whether a value is made of one that came up since."""
+    if isinstance(number, tuple):
+        return any(_changes(part, begun) for part in number)
+    return isinstance(number, New) and number >= begun
 
 
 def _either(chosen_by: Value, values: Sequence[Value]) -> Value:

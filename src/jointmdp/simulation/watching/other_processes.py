@@ -7,11 +7,14 @@ this way. A new interpreter has other hashes of texts, other addresses, and noth
 
 from __future__ import annotations
 
+import ast
 import dis
 import gc
+import importlib
 import io
 import itertools
 import json
+import linecache
 import os
 import signal
 import socket
@@ -20,17 +23,22 @@ import sys
 import sysconfig
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import lru_cache, partial
 from multiprocessing import Pipe, get_context, util
 from multiprocessing.synchronize import SemLock
-from types import CodeType, FrameType
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import cloudpickle  # type: ignore[import-untyped]
 
-from jointmdp.simulation.simulators.fingerprints import CLOSED, LIBRARIES, walk
+from jointmdp.ground.watchdog import LIBRARY_FOLDERS
+from jointmdp.simulation.simulators.fingerprints import CLOSED, LIBRARIES, is_generator, safe_fingerprint, walk
 from jointmdp.simulation.simulators.function_simulator import RunSimulator
+from jointmdp.simulation.simulators.generators import standing
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import Action, Outcome
 from jointmdp.simulation.watching.caches_and_globals import memories, refilled, without
@@ -44,7 +52,16 @@ SCRIPT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from jointmdp.simulation.watching.other_processes import main; main()"
 )
-HASHING = {"hash", "id", "set", "frozenset", "getpid", "urandom", "uuid4", "gethostname"}
+HASHING = {"hash", "id", "set", "frozenset", "getpid", "urandom", "uuid1", "uuid4", "gethostname", "Timestamp"}
+HASHING |= {"sched_getaffinity", "cpu_count", "process_cpu_count", "localtime", "mktime", "now", "today", "token_hex"}
+# What else may make something at the start of a program that is otherwise in the next; a seed makes it the same.
+DRAWING = {"default_rng", "RandomState", "Random", "SystemRandom", "random", "rand", "randn", "randint", "choice"}
+DRAWING |= {"shuffle", "sample", "normal", "uniform", "time", "time_ns", "perf_counter", "utcnow", "stat", "mkdtemp"}
+DRAWING |= {"permutation", "randrange", "gauss", "choices", "integers", "getenv", "environ", "gettempdir"}
+OF_A_PROCESS = (
+    "hash() of a text, id(), the order of a set, the number of the process, how many cores there are and the hour of "
+    "the day are otherwise in another process; use zlib.crc32, a table, or sorted()"
+)
 SETS = {"BUILD_SET", "SET_ADD", "SET_UPDATE"}
 KNOWN = (*LIBRARIES, "jointmdp", "gymnasium", "unittest", "mock")  # whose code is the same in every process
 STANDARD = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), "<frozen"})
@@ -119,13 +136,14 @@ def _write_nothing() -> None:
     """In a copy that ends soon: no file is opened to be written, before it is emptied; none that is open grows."""
     import resource  # where there are copies of processes there is this, and not on Windows
 
-    def refuse(event: str, given: tuple[Any, ...]) -> None:
-        is_opened = event == "open" and isinstance(given[2], int) and given[2] & WRITING and given[0] != os.devnull
-        if is_opened or (event.startswith(CHANGING) and event not in HARMLESS):
-            raise PermissionError(f"{event}: a changed copy of the process leaves everything as it is")
-
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-    sys.addaudithook(refuse)
+    sys.addaudithook(_refuse_writing)
+
+
+def _refuse_writing(event: str, given: tuple[Any, ...]) -> None:
+    is_opened = event == "open" and isinstance(given[2], int) and given[2] & WRITING and given[0] != os.devnull
+    if is_opened or (event.startswith(CHANGING) and event not in HARMLESS):
+        raise PermissionError(f"{event}: a changed copy of the process leaves everything as it is")
 
 
 _between_processes: list[Any] = []  # locks that a copy of this process would share with it
@@ -272,35 +290,274 @@ def first_difference(own: Rows, others: Rows | None) -> str:
     return ""
 
 
-def parcel(simulator: Any, seed: int, check: int, actions: Sequence[Action]) -> bytes | str:
-    """What a new process needs for the walks, or why it cannot be sent."""
+def parcel(call: Callable[[], Any]) -> bytes | str:
+    """What a new process needs for a call, or why it cannot be sent."""
     try:
-        return b"" if hasattr(simulator, "query_batch") else cloudpickle.dumps((simulator, seed, check, list(actions)))
+        return cloudpickle.dumps(call)
     except Exception as error:  # whatever an object raises that cannot be sent
         return f" ({type(error).__name__})"
 
 
-def walked_elsewhere(parcel: bytes, hashes: str, seconds: float) -> Rows | str:
-    """The walks in a new interpreter that hashes texts otherwise, or why not."""
+class Elsewhere(NamedTuple):
+    """What came of a call in a new process."""
+
+    found: Any
+    values: Mapping[str, bytes]  # what the program makes when it starts, by name and place
+    made_anew: Any  # the call with all that made anew; None where it came along or is not there
+
+
+def called_elsewhere(parcel: bytes, starts: Sequence[ProgramStart], other: int, seconds: float) -> Elsewhere | str:
+    """The call in a new interpreter with other hashes, at another hour or on one core, or why not."""
     command = [sys.executable, "-c", SCRIPT, json.dumps(sys.path)]
-    environment = {**os.environ, "PYTHONHASHSEED": hashes}
+    given = cloudpickle.dumps((parcel, [tuple(start) for start in starts], other))
+    environment = {**os.environ, "PYTHONHASHSEED": str(1 + other), **({"TZ": "OTHER-7:45"} if other else {})}
     try:
-        done = subprocess.run(command, input=parcel, capture_output=True, env=environment, timeout=seconds, check=False)
+        done = subprocess.run(command, input=given, capture_output=True, env=environment, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
         return "out of time"
     if done.returncode != 0:
         words = done.stderr.decode(errors="replace").strip().splitlines()
         return f"the simulator could not be run in a new process ({words[-1] if words else 'no reason given'})"
-    return cloudpickle.loads(done.stdout)
+    return Elsewhere(*cloudpickle.loads(done.stdout))
+
+
+class Apart(NamedTuple):
+    """How two processes part."""
+
+    text: str
+    cause: str = ""
+
+
+def first_apart(
+    own: Any, parcel: bytes, codes: Collection[CodeType], differ: Callable[[Any, Any], str], seconds: float
+) -> Apart | str:
+    """Where this process and two new ones part, empty where they do not; or why that is not known."""
+    starts = program_starts(codes)
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(lambda which: called_elsewhere(parcel, starts, which, seconds), (0, 1))
+    if isinstance(one, str) or isinstance(other, str):
+        return one if isinstance(one, str) else str(other)
+    text = differ(own, one.found) or differ(one.found, other.found)
+    if not text and one.made_anew is not None and other.made_anew is not None:
+        text = differ(one.made_anew, other.made_anew)
+    names = [name for name, value in one.values.items() if other.values.get(name) != value] if text else []
+    if names:
+        made = (
+            f"{' and '.join(names[:3])} {'is' if len(names) == 1 else 'are'} made otherwise whenever the program starts"
+        )
+        return Apart(text, f"{made}: give what draws there a seed, and take a table or zlib.crc32 in place of hash()")
+    read = {name: code for code in codes for name in sorted(HASHING & set(code.co_names))} if text else {}
+    where = [
+        f"{name} in {code.co_name} ({Path(code.co_filename).name}:{code.co_firstlineno})" for name, code in read.items()
+    ]
+    return Apart(text, f"look at {' and '.join(where[:3])}: {OF_A_PROCESS}" if where else OF_A_PROCESS)
+
+
+# -- policies --------------------------------------------------------------------------------------------------------
+
+LEARNS = (
+    "the policy goes on learning, or keeps statistics of what it sees: freeze it (VecNormalize with training=False, no "
+    "update in predict)"
+)
+MORE_CHOICES, MOST_SECONDS = 4_000, 0.5  # of a policy, after which it must choose as before
+Asked = Sequence[tuple[Any, Noise]]  # states and the noise of a choice in each
+
+
+def choices(agent: Any, asked: Asked) -> list[bytes]:
+    """What an agent chooses."""
+    return [safe_fingerprint(agent(state, noise.fresh())) for state, noise in asked]
+
+
+def choices_learned(agent: Any, asked: Asked) -> int:
+    """After how many calls an agent chooses otherwise; 0 where it does not."""
+    first, begun, calls = choices(agent, asked), time.monotonic(), 0
+    while asked and calls < MORE_CHOICES and time.monotonic() - begun < MOST_SECONDS:
+        calls += len(asked)
+        if choices(agent, asked) != first:
+            return calls
+    return 0
+
+
+def others_choose(agent: Any, asked: Asked, codes: set[CodeType], seconds: float) -> Apart | str:
+    """Whether new processes make the same choices; a text says why that is not known."""
+    if not may_differ(agent, codes):
+        return Apart("")
+    sent = parcel(partial(choices, agent, asked))
+    if isinstance(sent, str):
+        return f"it cannot be sent{sent}"
+    differ = lambda one, other: "another action is chosen" if one != other else ""  # noqa: E731
+    return first_apart(choices(agent, asked), sent, codes, differ, seconds)
+
+
+# -- the new process -------------------------------------------------------------------------------------------------
 
 
 def main() -> None:
-    """The new process: read the simulator, walk, write what was seen."""
-    given = cloudpickle.loads(sys.stdin.buffer.read())
+    """The new process: read the call, make it, write what was seen."""
+    sent, starts, other = cloudpickle.loads(sys.stdin.buffer.read())
+    if not other and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     out, sys.stdout = sys.stdout.buffer, sys.stderr
-    out.write(cloudpickle.dumps(walked(*given)))
+    begun = dict[str, dict[str, Any]]()
+    for module, file, source, _ in starts:
+        with suppress(Exception):  # a program that cannot be begun here tells nothing
+            begun[file] = vars(importlib.import_module(module)) if source is None else _begun(module, file, source)
+            vars(sys.modules["__main__"]).update({} if source is None else begun[file])  # what came by its name
+    call = cloudpickle.loads(sent)
+    found, again, values = call(), None, dict[str, bytes]()
+    for _, file, _, names in starts:
+        made = begun.get(file, {})
+        values |= {told: _digest(made[name]) for name, told in names.items() if name in made}
+        with suppress(Exception):
+            if made and _made_anew(call, file, made):
+                again = cloudpickle.loads(cloudpickle.dumps(call))()
+    out.write(cloudpickle.dumps((found, values, again)))
     out.flush()
     os._exit(0)
+
+
+def _digest(value: Any) -> bytes:
+    return standing(value) if is_generator(value) else safe_fingerprint(value)
+
+
+def _begun(module: str, file: str, source: str) -> dict[str, Any]:
+    """What a program makes when it starts; nothing is written."""
+    made: dict[str, Any] = {"__name__": module, "__file__": file}
+    is_over = list[bool]()
+
+    def refuse(event: str, given: tuple[Any, ...]) -> None:
+        if not is_over:
+            _refuse_writing(event, given)
+
+    sys.addaudithook(refuse)
+    try:
+        exec(compile(source, file, "exec"), made)  # the user's own file, which this process was started from
+    finally:
+        is_over.append(True)
+    return {name: value for name, value in made.items() if not name.startswith("__")}
+
+
+def _made_anew(call: Any, file: str, made: dict[str, Any]) -> bool:
+    """Let functions that came along read what was made here; whether there are any."""
+    begun = {name: value for name, value in made.items() if not isinstance(value, FunctionType | ModuleType)}
+    reached = [value for _, _, value in walk([call], lambda value: not isinstance(value, CLOSED), 8, 5_000)]
+    functions = [value for value in reached if isinstance(value, FunctionType) and value.__globals__ is not made]
+    functions = [function for function in functions if function.__code__.co_filename == file]
+    for function in functions:
+        function.__globals__.update({name: begun[name] for name in begun if not name.startswith("__")})
+        if isinstance(twin := made.get(function.__qualname__), FunctionType):
+            function.__defaults__, function.__kwdefaults__ = twin.__defaults__, twin.__kwdefaults__
+    return bool(functions)
+
+
+class ProgramStart(NamedTuple):
+    """What a program makes when it starts and what runs later reads, as far as it may differ from start to start."""
+
+    module: str
+    file: str
+    source: str | None  # None where importing the module does it
+    names: dict[str, str]  # of variables, with their places
+
+
+def program_starts(codes: Collection[CodeType]) -> list[ProgramStart]:
+    """One for each file whose code runs, where something that may differ is made."""
+    found = []
+    for file in sorted({code.co_filename for code in codes}):
+        if file.startswith(LIBRARY_FOLDERS):
+            continue
+        with suppress(SyntaxError):
+            here = [code for code in codes if code.co_filename == file]
+            wanted = {i.argval for code in here for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}
+            wanted |= {code.co_name for code in here if code.co_argcount}
+            start = _start_of(file, wanted)
+            if start is not None:
+                found.append(start)
+    return found
+
+
+def _evaluated(node: ast.AST) -> Iterator[ast.AST]:
+    """What is evaluated when a statement runs: not the bodies of functions."""
+    yield node
+    for name, value in ast.iter_fields(node):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and name == "body":
+            continue
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, ast.AST):
+                yield from _evaluated(part)
+
+
+class _Statements(NamedTuple):
+    """The statements of a file, by their places."""
+
+    parts: list[ast.stmt]
+    defined: set[str]  # functions and classes
+    stored: list[set[str]]  # names that each gives
+    used: list[set[str]]  # all that is evaluated for it, also in functions that it calls
+    read: list[set[str]]  # names of the file that it depends on, for functions and classes those of their bodies
+
+
+@lru_cache(maxsize=64)
+def _statements(file: str, source: str) -> _Statements:
+    parts = [part for part in ast.parse(source, file).body if not _is_main(part)]
+    defined = {part.name: part for part in parts if isinstance(part, ast.FunctionDef | ast.ClassDef)}
+    found = _Statements(parts, set(defined), [], [], [])
+    for part in parts:
+        nodes = [*_evaluated(part)]
+        if isinstance(part, ast.FunctionDef | ast.ClassDef):
+            found.stored.append({part.name})
+            found.read.append(_free(part))
+        else:
+            found.stored.append({n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)})
+            found.read.append({n.id for n in nodes if isinstance(n, ast.Name)})
+        for called in {n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}:
+            nodes += ast.walk(defined[called]) if called in defined else ()
+        used = {n.id for n in nodes if isinstance(n, ast.Name)} | {
+            n.attr for n in nodes if isinstance(n, ast.Attribute)
+        }
+        found.used.append(used | {"set" for n in nodes if isinstance(n, ast.Set | ast.SetComp)})
+    return found
+
+
+def _free(definition: ast.AST) -> set[str]:
+    """Names that a function or a class reads and does not give."""
+    names = [node for node in ast.walk(definition) if isinstance(node, ast.Name)]
+    given = {name.id for name in names if isinstance(name.ctx, ast.Store)}
+    return {name.id for name in names} - given - {n.arg for n in ast.walk(definition) if isinstance(n, ast.arg)}
+
+
+def _is_main(part: ast.stmt) -> bool:
+    return isinstance(part, ast.If) and "__name__" in ast.dump(part.test)
+
+
+def _start_of(file: str, wanted: set[str]) -> ProgramStart | None:
+    parts, defined, stored, used, read = _statements(file, "".join(linecache.getlines(file)))
+    kept: set[int] = set()
+    while True:  # what is wanted, and what that is made of
+        data = wanted - defined
+        more = {
+            i
+            for i, part in enumerate(parts)
+            if i not in kept and (stored[i] & wanted or (isinstance(part, ast.Expr) and used[i] & data))
+        }
+        if not more:
+            break
+        kept |= more
+        wanted = wanted.union(*(read[i] for i in more))
+    told = {
+        name: f"{name} ({Path(file).name}:{parts[i].lineno})"
+        for i in sorted(kept)
+        for name in sorted(stored[i] - defined)
+    }
+    suspicious = set().union(*(used[i] for i in kept if not isinstance(parts[i], ast.Import | ast.ImportFrom)))
+    named = [(name, module) for name, module in [*sys.modules.items()] if name not in ("__main__", "__mp_main__")]
+    module = {getattr(module, "__file__", None): name for name, module in named}.get(file, "__main__")
+    if not suspicious & (HASHING | DRAWING):
+        return None
+    if module != "__main__":
+        return ProgramStart(module, file, None, told)
+    imports = [i for i, part in enumerate(parts) if isinstance(part, ast.Import | ast.ImportFrom)]
+    source = ast.unparse(ast.Module([parts[i] for i in sorted({*imports, *kept})], type_ignores=[]))
+    return ProgramStart(module, file, source, told)
 
 
 @contextmanager
@@ -326,8 +583,13 @@ def watched_calls(codes: set[CodeType]) -> Iterator[None]:
 
 
 def may_differ(simulator: Any, codes: set[CodeType]) -> bool:
-    """Whether what runs hashes, counts addresses, or walks over sets: the rest is the same in every process."""
+    """Whether what runs hashes, counts addresses, walks over sets, or reads what a program draws when it starts.
+
+    The rest is the same in every process.
+    """
     if any(HASHING & set(c.co_names) or SETS & {i.opname for i in dis.get_instructions(c)} for c in codes):
+        return True
+    if program_starts(codes):
         return True
     reached = walk([simulator], lambda value: not isinstance(value, CLOSED), 6, 5_000)
     return any(

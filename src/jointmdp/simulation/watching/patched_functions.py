@@ -6,13 +6,16 @@ watcher leaves, however that ends.
 """
 
 import copy
+import dis
+import inspect
+import itertools
 import linecache
 import operator
 import os
 import random
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, lru_cache, partial
 from types import CellType, CodeType, FunctionType
 from typing import Any
@@ -134,6 +137,8 @@ def with_twins(run: Any, twins: Mapping[int, Any]) -> Any:
 
 # -- where in the program --------------------------------------------------------------------------------------------
 
+_NO_WAY_ON = {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_ABSOLUTE"}
+_NO_WAY_ON |= {"RAISE_VARARGS", "RERAISE", "RETURN_VALUE", "RETURN_CONST"}
 DEEPEST = 64  # calls within calls that a draw's path holds
 Path = tuple[Any, ...]  # code and place in it, of the draw and of the calls that led to it: innermost first
 
@@ -170,6 +175,45 @@ def path_here(skipped: int) -> Path:
     return tuple(found)
 
 
+def turns_here(path: Path) -> tuple[tuple[str, Any], ...]:
+    """Whose turn it is: variables of the loops that led to a draw, and what processes (generators) were given."""
+    frame: Any = sys._getframe(1)
+    found, codes = list[tuple[str, Any]](), path[::2]
+    while frame is not None and codes:
+        if frame.f_code is codes[0]:
+            codes = codes[1:]
+            names = _turning(frame.f_code)
+            values = frame.f_locals if names else {}
+            found += [(name, values[name]) for name in names if type(values.get(name)) in (int, str)]
+        frame = frame.f_back
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def _turning(code: CodeType) -> tuple[str, ...]:
+    listed, found = list(dis.get_instructions(code)), list[str]()
+    if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+        found += code.co_varnames[: code.co_argcount]
+    for k, each in enumerate(listed):
+        count = 1 if each.opname == "FOR_ITER" else 0
+        for later in listed[k + 1 :] if count else ():
+            if later.opname == "UNPACK_SEQUENCE":
+                count += later.arg or 0
+            elif later.opname in ("STORE_FAST", "STORE_DEREF"):
+                found.append(later.argval)
+            elif later.opname == "STORE_FAST_STORE_FAST":  # of newer Pythons
+                found += later.argval
+                count -= 1
+            else:
+                break
+            count -= 1
+            if count <= 0:
+                break
+    read = {each.argval for each in listed if each.opname.startswith("LOAD_")}
+    read |= set().union(*(each.argval for each in listed if each.opname == "LOAD_FAST_LOAD_FAST"))
+    return tuple(name for name in dict.fromkeys(found) if name in read)  # the others only count
+
+
 @lru_cache(maxsize=4096)
 def position(code: CodeType, place: int) -> tuple[int, int]:
     """Line and column of an instruction."""
@@ -186,3 +230,61 @@ def place_text(path: Path) -> str:
     line, column = position(path[0], path[1])
     others = linecache.getline(path[0].co_filename, line).count("rng(")
     return f"{os.path.basename(path[0].co_filename)}:{line}" + (f":{column + 1}" if others > 1 else "")
+
+
+# -- two places in a program ------------------------------------------------------------------------------------------
+
+
+def follow_each_other(one: Path, other: Path) -> bool:
+    """Whether one place comes after the other in a single pass through the code where their paths part."""
+    for (code, at), (again, at_again) in zip(_outside_in(one), _outside_in(other), strict=False):
+        if code is not again:
+            return False
+        if position(code, at) != position(code, at_again):
+            return _reaches(code, at, at_again) or _reaches(code, at_again, at)
+    return False
+
+
+def places_text(one: Path, other: Path) -> list[str]:
+    """Both places in words, with the calls in which they part where the draws are in one line."""
+    texts = [place_text(one), place_text(other)]
+    if texts[0] == texts[1]:
+        for x, y in zip(_outside_in(one), _outside_in(other), strict=False):
+            calls = [place_text(x), place_text(y)]
+            if calls[0] != calls[1]:
+                return [f"{text}, called at {call}," for text, call in zip(texts, calls, strict=True)]
+    return texts
+
+
+def _outside_in(path: Path) -> Iterator[tuple[CodeType, int]]:
+    yield from zip(path[-2::-2], path[::-2], strict=True)
+
+
+@lru_cache(maxsize=4096)
+def _reaches(code: CodeType, start: int, end: int) -> bool:
+    """Whether the program can come from one instruction to another without going back."""
+    following = _following(code)
+    # A call is as long as its cache.
+    start, end = (max(at for at in following if at <= place) for place in (start, end))
+    seen, ahead = {start}, [start]
+    while ahead:
+        new = set(following.get(ahead.pop(), ())) - seen
+        seen |= new
+        ahead += new
+    return end in seen
+
+
+@lru_cache(maxsize=256)
+def _following(code: CodeType) -> dict[int, list[int]]:
+    """The instructions that come next after each, further down."""
+    found: dict[int, list[int]] = {}
+    listed = list(dis.get_instructions(code))
+    exits = {each.offset: each.argval for each in listed if each.opname == "FOR_ITER"}
+    for here, later in itertools.zip_longest(listed, listed[1:]):
+        ahead = [] if later is None or here.opname in _NO_WAY_ON else [later.offset]
+        if here.opcode in dis.hasjrel or here.opcode in dis.hasjabs:
+            ahead.append(here.argval)
+            if here.argval in exits:  # back to the head of a loop, which may be over
+                ahead.append(exits[here.argval])
+        found[here.offset] = [offset for offset in ahead if offset > here.offset]
+    return found

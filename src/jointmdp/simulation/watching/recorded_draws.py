@@ -40,6 +40,7 @@ from jointmdp.simulation.watching.patched_functions import (
     path_here,
     place_text,
     position,
+    turns_here,
     with_twins,
 )
 
@@ -77,6 +78,7 @@ class Stream:
     path: Path  # by which it was made
     log: DrawLog = field(repr=False)
     draws: list[Draw] = field(default_factory=list)
+    turns: list[tuple[tuple[str, Any], ...]] = field(default_factory=list)  # whose draw each is, in a thorough log
     threads: set[int] = field(default_factory=set)  # that drew from it
     is_kept: bool = False  # made before the call that is recorded
     is_child: bool = False  # one of several that a seed or a generator has spawned
@@ -153,6 +155,8 @@ class Stream:
                 else:
                     self.is_eaten |= self.rng is not None
             self.draws.append(draw)
+            if self.log.is_thorough:
+                self.turns.append(turns_here(draw.path))
 
 
 @dataclass(eq=False)

@@ -14,20 +14,18 @@ under every seed, or one draw each time; the order of events is up to the noise.
 
 from __future__ import annotations
 
-import dis
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
-from functools import cache, lru_cache, partial
-from types import CodeType
-from typing import Literal, NamedTuple, TypeVar
+from functools import cache, partial
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
 from jointmdp.ground.watchdog import LIBRARY_FOLDERS
 from jointmdp.simulation.simulators.generators import COMPILED
 from jointmdp.simulation.watching.hidden_state import OpenedFile
-from jointmdp.simulation.watching.patched_functions import Path, place_text, position
+from jointmdp.simulation.watching.patched_functions import Path, follow_each_other, place_text, places_text
 from jointmdp.simulation.watching.recorded_draws import (
     NOISE,
     OF_PROGRAM,
@@ -38,8 +36,6 @@ from jointmdp.simulation.watching.recorded_draws import (
     Stream,
 )
 
-_NO_WAY_ON = {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_ABSOLUTE"}
-_NO_WAY_ON |= {"RAISE_VARARGS", "RERAISE", "RETURN_VALUE", "RETURN_CONST"}
 # Methods that take more or fewer numbers from a generator as their parameters say, or as what they drew before says.
 VARYING = {"poisson", "gamma", "standard_gamma", "beta", "binomial", "negative_binomial", "geometric", "dirichlet"}
 VARYING |= {"hypergeometric", "logseries", "vonmises", "wald", "zipf", "chisquare", "f", "noncentral_chisquare"}
@@ -49,6 +45,7 @@ VARYING |= {"multinomial", "permutation", "integers", "standard_t", "multivariat
 # powers of two, a few primes; 1 for those that divide.
 FOLDS = (720_720, 10**6, 2**24, 97 * 101 * 997, 1)
 FOLD_SEEDS = 24  # two outcomes that agree every other time agree 24 times in a row with probability 6e-8
+SMALL, SEVERAL = 2**20, 8  # one seed of 32 bits in 4,096 is below, and eight of eight are in none of 10²⁸ cases
 OUT_OF_STEP = "draws out of step"
 UNSHARED, COINCIDE, FIXED = "noise not shared", "seeds that coincide", "frozen generator"
 TWICE, EARLY = "one stream for two sources", "draws before seeding"
@@ -106,7 +103,14 @@ def judged(runs: Sequence[RecordedRun], known: Collection[Hashable] = ()) -> lis
 
     Streams of the `known` kinds and seeds are made before the noise comes in, as a replay does.
     """
-    found = [*early(runs), *coinciding(runs, known), *unshared(runs), *out_of_step(runs), *twice(runs), *eaten(runs)]
+    found = [
+        *early(runs),
+        *(list(coinciding(runs, known)) or cut_down(runs, known)),
+        *unshared(runs),
+        *out_of_step(runs),
+        *twice(runs),
+        *eaten(runs),
+    ]
     found += keys_out_of_step(runs)
     return sorted(found, key=lambda fault: fault.status != "fail")
 
@@ -135,7 +139,7 @@ def _seeded(run: RecordedRun) -> list[Stream]:
 def out_of_step(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
     """Streams with the same seed from which two decisions do not draw in step."""
     told: set[Hashable] = set()
-    is_by_design = cache(partial(_is_by_design, runs))
+    is_by_design, owners = cache(partial(_is_by_design, runs)), cache(_owners)
     for group in _grouped(runs, "replication"):
         longest: dict[Hashable, tuple[RecordedRun, Stream]] = {}
         for run in group:
@@ -143,6 +147,7 @@ def out_of_step(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
                 one, first = longest.setdefault(key, (run, stream))
                 if first is not stream and stream.group not in told and first.draws and stream.draws:
                     fault = _difference(one, first, run, stream, is_by_design)
+                    fault = fault or _other_turn((one, run), (first, stream), owners)
                     if fault is not None:
                         told.add(stream.group)
                         yield fault
@@ -181,8 +186,8 @@ def keys_out_of_step(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
                 is_elsewhere = known.path in places[id(run)] or draw.path in places[id(one)]
                 if one is run or known.path == draw.path or not is_elsewhere:
                     continue
-                if _follow_each_other(known.path, draw.path) or not by_design():
-                    at = _places(known.path, draw.path)
+                if follow_each_other(known.path, draw.path) or not by_design():
+                    at = places_text(known.path, draw.path)
                     text = f"one key goes into jax.random.{known.method}() at {at[0]} for {one.decision}, and into "
                     text += f"jax.random.{draw.method}() at {at[1]} for {run.decision} ({run.where})"
                     words = "a decision splits a key more often than another, and all keys after that shift: make the "
@@ -231,12 +236,18 @@ def _difference(
                 words = "an array is filled row by row, so that all rows after the first get other numbers: put the "
                 words += f"size that the decision changes first, size=(servers, days), or {_CURE}"
                 return _fault(OUT_OF_STEP, f"{text} {shapes[0]} and {shapes[1]} {where}", cause=words)
+            if a.arguments != b.arguments and _is_subset(a) and _is_subset(b):
+                text = f"draw {i + 1} from {_named(first)} is {a.method}() at {place_text(a.path)} of other sizes for "
+                text += f"{one.decision} and {other.decision} {where}"
+                words = "a larger subset does not contain the smaller one: order all of them once for every decision, "
+                words += "rng.permutation(n)[:k]"
+                return _fault(OUT_OF_STEP, text, "warn", words)
             continue
-        names = [f"{draw.method}() at {place}" for draw, place in zip((a, b), _places(a.path, b.path), strict=True)]
+        names = [f"{draw.method}() at {place}" for draw, place in zip((a, b), places_text(a.path, b.path), strict=True)]
         text = f"draw {i + 1} from {_named(first)} is {names[0]} for {one.decision}, and"
         text += f"{f' draw {j + 1}' if i != j else ''} {names[1]} for {other.decision}"
         is_elsewhere = a.path != b.path and (a.path in places[1] or b.path in places[0])
-        is_other_purpose = is_elsewhere and (_follow_each_other(a.path, b.path) or not is_by_design(first.group))
+        is_other_purpose = is_elsewhere and (follow_each_other(a.path, b.path) or not is_by_design(first.group))
         if a.method != b.method or is_other_purpose:
             return _fault(OUT_OF_STEP, f"{text} {where}")
         if not is_met:
@@ -255,6 +266,46 @@ def _difference(
         is_one_line = [draw.path for draw in x[:count]] == [draw.path for draw in y[:count]]
         return _fault(OUT_OF_STEP, f"{words} another order {where}", "warn" if is_one_line else "fail")
     return None
+
+
+def _is_subset(draw: Draw) -> bool:
+    """Whether it takes some of several things, none twice."""
+    given = draw.arguments if isinstance(draw.arguments, tuple) else ()
+    return draw.method == "sample" or (
+        draw.method == "choice" and (("replace", False) in given or given[2:3] == (False,))
+    )
+
+
+def _other_turn(
+    runs: tuple[RecordedRun, RecordedRun],
+    streams: tuple[Stream, Stream],
+    owners_of: Callable[[DrawLog, str], Counter[Hashable]],
+) -> StreamFault | None:
+    """The first draw that is somebody else's, where that one draws earlier or later: in one line, so in step."""
+    (one, other), first = runs, streams[0]
+    turns = [list(zip(stream.draws, stream.turns, strict=False)) for stream in streams]
+    owners = [owners_of(run.log, first.group) for run in runs]
+    for i, ((a, mine), (b, others)) in enumerate(zip(*turns, strict=False)):
+        if a.standing != b.standing or a.path != b.path:
+            return None
+        names = [name for name, _ in mine]
+        if mine == others or not mine or names != [name for name, _ in others]:
+            continue
+        if all(each[a.path, turn] == 1 for each in owners for turn in (mine, others)):
+            apart = [k for k in range(len(mine)) if mine[k] != others[k]]
+            whose = [" and ".join(f"{turn[k][0]} = {turn[k][1]}" for k in apart) for turn in (mine, others)]
+            text = f"draw {i + 1} from {_named(first)} is {a.method}() at {place_text(a.path)} for {whose[0]} with "
+            text += f"{one.decision}, and for {whose[1]} with {other.decision} ({one.where})"
+            words = "who draws next depends on the decision, so that each gets what was another's: give each a stream "
+            words += 'of its own, noise["service", k], or draw for all in one order'
+            return _fault(OUT_OF_STEP, text, "warn", words)
+    return None
+
+
+def _owners(log: DrawLog, group: str) -> Counter[Hashable]:
+    """How often something is drawn in each turn, from all streams that are made in one place."""
+    streams = [stream for stream in log.drawn if stream.group == group]
+    return Counter((draw.path, turn) for s in streams for draw, turn in zip(s.draws, s.turns, strict=False))
 
 
 def _is_one_source(run: RecordedRun, first: Stream, second: Stream) -> bool:
@@ -318,61 +369,6 @@ def _is_by_design(runs: Sequence[RecordedRun], group: str | None) -> bool:
     every = list(itertools.chain.from_iterable(orders))
     is_one_each = len(set(map(len, every))) == 1  # where one draws more often, all draws of others shift
     return is_one_each and (is_fixed or len({frozenset(Counter(order).items()) for order in every}) > 1)
-
-
-def _follow_each_other(one: Path, other: Path) -> bool:
-    """Whether one place comes after the other in a single pass through the code where their paths part."""
-    for (code, at), (again, at_again) in zip(_outside_in(one), _outside_in(other), strict=False):
-        if code is not again:
-            return False
-        if position(code, at) != position(code, at_again):
-            return _reaches(code, at, at_again) or _reaches(code, at_again, at)
-    return False
-
-
-def _places(one: Path, other: Path) -> list[str]:
-    """Both places in words, with the calls in which they part where the draws are in one line."""
-    texts = [place_text(one), place_text(other)]
-    if texts[0] == texts[1]:
-        for x, y in zip(_outside_in(one), _outside_in(other), strict=False):
-            calls = [place_text(x), place_text(y)]
-            if calls[0] != calls[1]:
-                return [f"{text}, called at {call}," for text, call in zip(texts, calls, strict=True)]
-    return texts
-
-
-def _outside_in(path: Path) -> Iterator[tuple[CodeType, int]]:
-    yield from zip(path[-2::-2], path[::-2], strict=True)
-
-
-@lru_cache(maxsize=4096)
-def _reaches(code: CodeType, start: int, end: int) -> bool:
-    """Whether the program can come from one instruction to another without going back."""
-    following = _following(code)
-    # A call is as long as its cache.
-    start, end = (max(at for at in following if at <= place) for place in (start, end))
-    seen, ahead = {start}, [start]
-    while ahead:
-        new = set(following.get(ahead.pop(), ())) - seen
-        seen |= new
-        ahead += new
-    return end in seen
-
-
-@lru_cache(maxsize=256)
-def _following(code: CodeType) -> dict[int, list[int]]:
-    """The instructions that come next after each, further down."""
-    found: dict[int, list[int]] = {}
-    listed = list(dis.get_instructions(code))
-    exits = {each.offset: each.argval for each in listed if each.opname == "FOR_ITER"}
-    for here, later in itertools.zip_longest(listed, listed[1:]):
-        ahead = [] if later is None or here.opname in _NO_WAY_ON else [later.offset]
-        if here.opcode in dis.hasjrel or here.opcode in dis.hasjabs:
-            ahead.append(here.argval)
-            if here.argval in exits:  # back to the head of a loop, which may be over
-                ahead.append(exits[here.argval])
-        found[here.offset] = [offset for offset in ahead if offset > here.offset]
-    return found
 
 
 # -- seeds -----------------------------------------------------------------------------------------------------------
@@ -441,6 +437,8 @@ def _reordered(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
                     made.setdefault(stream.path, []).append(stream)
             for path, streams in made.items():
                 one, known = first.setdefault(path, (run, streams))
+                if known is not streams and _serve_as_before(known, streams):
+                    told.add(place_text(path))
                 place, how = place_text(path), _handed_out_otherwise(known, streams)
                 if how and place not in told:
                     told.add(place)
@@ -449,6 +447,13 @@ def _reordered(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
                     cause = "a child has no name but its place in the order: make the children in one order for all; "
                     cause += "where each child serves the same source whatever the decision, this is as it should be"
                     yield _fault(UNSHARED, text, "warn", cause)
+
+
+def _serve_as_before(known: Sequence[Stream], streams: Sequence[Stream]) -> bool:
+    """Whether each child of a seed is seen to draw for those that it drew for before, and each for others."""
+    before, now = ({str(each.seed): frozenset(each.turns) for each in both} for both in (known, streams))
+    are_told_apart = all(now.values()) and len(set(now.values())) == len(now) > 1
+    return are_told_apart and all(turns == before.get(seed, turns) for seed, turns in now.items())
 
 
 def _handed_out_otherwise(known: Sequence[Stream], streams: Sequence[Stream]) -> str:
@@ -479,7 +484,7 @@ def _counterparts(x: Sites, y: Sites) -> Iterator[tuple[Path, Path]]:
             yield path, path
     has_nothing = bool(x and y) and not set().union(*x.values()) & set().union(*y.values())
     for p, q in itertools.product(own, others):
-        if has_nothing or (len(own) == len(others) == 1 and not _follow_each_other(p, q)):
+        if has_nothing or (len(own) == len(others) == 1 and not follow_each_other(p, q)):
             yield p, q
 
 
@@ -510,6 +515,29 @@ def coinciding(runs: Sequence[RecordedRun], known: Collection[Hashable] = ()) ->
             else:
                 text = f"{made}, made at {place}, is the same for {one.replication} and {other.replication}"
                 yield _fault(COINCIDE, text)
+
+
+def cut_down(runs: Sequence[RecordedRun], known: Collection[Hashable] = ()) -> Iterator[StreamFault]:
+    """Seeds that differ from replication to replication, and are small whole numbers in all of them."""
+    found: dict[str, dict[Hashable, set[tuple[str, Any]]]] = defaultdict(lambda: defaultdict(set))
+    for run in runs:
+        for path, made in _sites(run).items():
+            found[place_text(path)][run.state, run.decision] |= {
+                each for each in made.difference(known) if each[0] != NOISE
+            }
+    for place, groups in found.items():
+        made = set().union(*groups.values())
+        if len(made) < SEVERAL or max(map(_as_number, made)) >= SMALL:
+            continue
+        if any(len(group) > 1 for group in groups.values()):  # otherwise the state is the seed
+            kinds = " and ".join(sorted({kind for kind, _ in made}))
+            text = f"{kinds}, made at {place}, has no seed above {max(map(_as_number, made)):,} in {len(made)} tried"
+            yield _fault(COINCIDE, f"{text}, so that replications come again and again")
+
+
+def _as_number(made: tuple[str, Any]) -> float:
+    """The seed of a generator that is made from one whole number."""
+    return int(made[1]) if str(made[1]).isdecimal() else np.inf
 
 
 Seen = TypeVar("Seen")

@@ -9,6 +9,7 @@ import os
 import pickle
 import random
 import re
+import sqlite3
 import threading
 import time
 import warnings
@@ -99,18 +100,12 @@ def test_the_ten_faults_that_were_asked_for_are_among_them() -> None:
 # One of each cause every day; all of them in the long run.
 DAILY = {
     "run: seed + decision",
-    "run: seed % 10 without generator",
     "run: fixed seed",
-    "run: unseeded",
     "run: table filled once",
     "run: swapped draws",
-    "gym: weak reference",
     "gym: set_state resets",
-    "gym: table filled once",
     "step: seed modulo 10",
     "class: two generators",
-    "class: live machine differs",
-    "class: frozen by its own word",
     "own_streams",
     "gym: Eased",
     "gym: HiddenGoal",
@@ -474,6 +469,27 @@ def test_runs_are_told_of_decisions_runs_and_seeds() -> None:
     assert [check.name for check in report.checks] == list(RUN_CLAIMS)
     text = str(report).replace("in step", "")
     assert not [word for word in ("snapshot", "state", "quer", "action", "reward", "step ") if word in text], text
+
+
+def test_clocks_that_cannot_be_moved_are_a_warning() -> None:
+    lines = sqlite3.connect(":memory:")
+
+    def by_array(size: int, seed: int) -> float:
+        return float(np.random.default_rng(seed).normal() + size * (np.datetime64("now").astype(int) > 0))
+
+    def by_query(size: int, seed: int) -> float:
+        (minute,) = lines.execute("select cast(strftime('%M', 'now') as integer)").fetchone()
+        return float(np.random.default_rng(seed).normal() + size * (minute >= 0))
+
+    def by_given_day(size: int, seed: int) -> float:
+        return float(np.random.default_rng(seed).normal() + size * (np.datetime64("2026-01-01").astype(int) > 0))
+
+    for run in (by_array, by_query):
+        assert "wall clock" in audit(run, decisions=[1, 2], num_samples=24).faults
+        with pytest.warns(jm.errors.NoiseWarning, match="reads the time where it cannot be moved"):
+            jm.compare(run, decisions=[1, 2], pilot=50, max_replications=50)
+    assert audit(by_given_day, decisions=[1, 2], num_samples=24).is_ok
+    lines.close()
 
 
 def test_pairing_that_saves_nothing_is_a_warning() -> None:

@@ -45,6 +45,30 @@ def test_streams_in_slots_and_in_lists_with_attributes_are_found() -> None:
     assert {"slotted.rng", "listed.rng"} <= set(GymnasiumSimulator(env).streams)
 
 
+class Kept(Env[Any, Any]):
+    """Keeps a method of its generator, from each reset on."""
+
+    action_space, observation_space = spaces.Discrete(2), spaces.Box(0, 100, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.draw, self.total = self.np_random.normal, 0.0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int) -> Any:
+        self.total += float(self.draw()) + action
+        return np.array([self.total], np.float32), self.total, False, False, {}
+
+
+def test_a_method_of_a_generator_that_a_reset_keeps_has_its_noise() -> None:
+    simulator = GymnasiumSimulator(Kept())
+    state = simulator.start(Noise("start"))
+    first, second, other = (simulator.query(state, [0, 1], Noise(name)) for name in ("n", "n", "m"))
+    assert [o.reward for o in first] == [o.reward for o in second]
+    assert first[1].reward == pytest.approx(first[0].reward + 1)
+    assert other[0].reward != first[0].reward
+
+
 def test_what_another_source_draws_shifts_nothing() -> None:
     found = []
     for draws in (1, 7):

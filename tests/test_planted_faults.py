@@ -8,7 +8,7 @@ import pytest
 from faults_streams import FAULTS
 from planted import Planted, audited, compared, proof
 
-DAILY = {"functools.partial", "open for longer"}
+DAILY = {"functools.partial"}
 
 # Rows that the auditor or `compare` does not see yet; what is found in rare runs alone depends on the time there is.
 AUDIT_MISSES = {"NumPy behind a callback"}  # refused where the simulator is made, before any audit

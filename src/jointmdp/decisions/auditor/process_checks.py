@@ -13,7 +13,7 @@ from functools import partial
 from types import CodeType
 from typing import Any, NamedTuple
 
-from jointmdp.decisions.auditor.audit_report import OUT_OF_TIME, Check, failed, skipped
+from jointmdp.decisions.auditor.audit_report import OUT_OF_TIME, Check, failed, skipped, warned
 from jointmdp.decisions.auditor.determinism_checks import remembering
 from jointmdp.simulation.simulators.fingerprints import safe_fingerprint
 from jointmdp.simulation.simulators.noise import Noise
@@ -22,6 +22,7 @@ from jointmdp.simulation.watching.other_processes import (
     Needed,
     Rows,
     checks_made,
+    compiled_clock,
     first_apart,
     first_difference,
     forked,
@@ -168,6 +169,9 @@ class OtherProcesses:
         if memory.not_tried:
             names = ", ".join(memory.not_tried[:3]) + ", …" * (len(memory.not_tried) > 3)
             return skipped("processes", f"{OUT_OF_TIME} for whether what earlier calls have left in {names} matters")
+        if clock := compiled_clock(codes):
+            message = f"{clock} reads the time where it cannot be moved (compiled code, a data base)"
+            return warned("processes", message, "wall clock", "give the model the time that it is to have")
         if may_differ(self._given[0], codes):
             return self._in_new_processes(own, codes, patience())
         if away is None:

@@ -48,6 +48,7 @@ from jointmdp.simulation.watching.other_processes import (
     Rows,
     checks_made,
     choices,
+    compiled_clock,
     first_apart,
     first_difference,
     forked,
@@ -205,6 +206,8 @@ class NoiseChecks:
         self._check_untouched()
         if copy is not None and not self._is_run:
             self._check_walks(copy, walks, PATIENCE_OF_WALKS + time.monotonic() - begun, codes)
+        if reader := compiled_clock(codes):
+            self._warn(f"{reader} reads the time where it cannot be moved: what depends on it is otherwise tomorrow.")
         self._begin_elsewhere(codes)
         self._check_policies()
         self.is_alive = count > 1 and there[0][0].difference(there[1][0]) is not None

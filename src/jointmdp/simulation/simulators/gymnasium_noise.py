@@ -103,7 +103,9 @@ class Streams:
         """Put new sources in their places; those that can only be seeded are seeded there."""
         for name, _, new in renewed:
             if new is None:
-                seed(_first_held(stack, self.places[name]), Noise(noise.source(name), name))
+                held = _first_held(stack, self.places[name])
+                if held is not None:  # a reset may make it, or what holds it
+                    seed(held, Noise(noise.source(name), name))
                 continue
             for path in self.places[name]:
                 # A second holder may have nothing before the reset, and asks for nothing then.

@@ -16,6 +16,7 @@ import itertools
 import json
 import linecache
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -52,12 +53,15 @@ SCRIPT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from jointmdp.simulation.watching.other_processes import main; main()"
 )
-HASHING = {"hash", "id", "set", "frozenset", "getpid", "urandom", "uuid1", "uuid4", "gethostname", "Timestamp"}
-HASHING |= {"sched_getaffinity", "cpu_count", "process_cpu_count", "localtime", "mktime", "now", "today", "token_hex"}
+HASHING = {"hash", "id", "set", "frozenset", "getpid", "urandom", "uuid1", "uuid4", "gethostname"}
+HASHING |= {"sched_getaffinity", "cpu_count", "process_cpu_count", "localtime", "mktime", "token_hex"}
+DATES = {"datetime", "date", "Timestamp", "pd", "pandas"}  # whose now() and today() are of the place
 # What else may make something at the start of a program that is otherwise in the next; a seed makes it the same.
 DRAWING = {"default_rng", "RandomState", "Random", "SystemRandom", "random", "rand", "randn", "randint", "choice"}
 DRAWING |= {"shuffle", "sample", "normal", "uniform", "time", "time_ns", "perf_counter", "utcnow", "stat", "mkdtemp"}
 DRAWING |= {"permutation", "randrange", "gauss", "choices", "integers", "getenv", "environ", "gettempdir"}
+QUERIES = {"execute", "executemany", "executescript", "sql", "read_sql", "read_sql_query"}
+CLOCK_IN_SQL = re.compile(r"\bcurrent_(timestamp|date|time)\b|'now'|\bnow\(\)", re.IGNORECASE)
 OF_A_PROCESS = (
     "hash() of a text, id(), the order of a set, the number of the process, how many cores there are and the hour of "
     "the day are otherwise in another process; use zlib.crc32, a table, or sorted()"
@@ -346,7 +350,7 @@ def first_apart(
             f"{' and '.join(names[:3])} {'is' if len(names) == 1 else 'are'} made otherwise whenever the program starts"
         )
         return Apart(text, f"{made}: give what draws there a seed, and take a table or zlib.crc32 in place of hash()")
-    read = {name: code for code in codes for name in sorted(HASHING & set(code.co_names))} if text else {}
+    read = {name: code for code in codes for name in sorted(_of_a_process(code))} if text else {}
     where = [
         f"{name} in {code.co_name} ({Path(code.co_filename).name}:{code.co_firstlineno})" for name, code in read.items()
     ]
@@ -555,7 +559,12 @@ def _start_of(file: str, wanted: set[str]) -> ProgramStart | None:
         return None
     if module != "__main__":
         return ProgramStart(module, file, None, told)
-    imports = [i for i, part in enumerate(parts) if isinstance(part, ast.Import | ast.ImportFrom)]
+    imports = [
+        i
+        for i, part in enumerate(parts)
+        if isinstance(part, ast.Import | ast.ImportFrom)
+        and {"*", "annotations", *wanted} & {(each.asname or each.name).partition(".")[0] for each in part.names}
+    ]
     source = ast.unparse(ast.Module([parts[i] for i in sorted({*imports, *kept})], type_ignores=[]))
     return ProgramStart(module, file, source, told)
 
@@ -582,12 +591,28 @@ def watched_calls(codes: set[CodeType]) -> Iterator[None]:
         sys.setprofile(None)
 
 
+def _of_a_process(code: CodeType) -> set[str]:
+    """Names in a function of what is otherwise in another process."""
+    names = set(code.co_names)
+    return names & HASHING | (names & {"now", "today"} if names & DATES else set())
+
+
+def compiled_clock(codes: Collection[CodeType]) -> str:
+    """A function that reads the time in compiled code or a data base, where nobody can move it; empty without one."""
+    for code in codes:
+        texts, names = [const for const in code.co_consts if isinstance(const, str)], set(code.co_names)
+        is_asked = "datetime64" in names and {"now", "today"} & set(texts)
+        if is_asked or (names & QUERIES and any(CLOCK_IN_SQL.search(text) for text in texts)):
+            return f"{code.co_name} ({Path(code.co_filename).name}:{code.co_firstlineno})"
+    return ""
+
+
 def may_differ(simulator: Any, codes: set[CodeType]) -> bool:
     """Whether what runs hashes, counts addresses, walks over sets, or reads what a program draws when it starts.
 
     The rest is the same in every process.
     """
-    if any(HASHING & set(c.co_names) or SETS & {i.opname for i in dis.get_instructions(c)} for c in codes):
+    if any(_of_a_process(code) or SETS & {i.opname for i in dis.get_instructions(code)} for code in codes):
         return True
     if program_starts(codes):
         return True

@@ -70,6 +70,7 @@ from jointmdp.simulation.watching.stream_checks import (
     FOLD_SEEDS,
     FOLDS,
     OUT_OF_STEP,
+    TWICE,
     UNSHARED,
     RecordedRun,
     files_handed_on,
@@ -423,7 +424,7 @@ class NoiseChecks:
                         simulator.query(state, [action], noise)
                     runs.append(RecordedRun(label, f"replication {i}", log, "the first step"))
         for found in judged(runs):
-            if found.fault in (UNSHARED, OUT_OF_STEP, FIXED, COINCIDE):
+            if found.fault in (UNSHARED, OUT_OF_STEP, FIXED, COINCIDE, TWICE):
                 self._warn(f"{found.fault}: {found.text}: {found.cause}.")
 
     def _check_untouched(self) -> None:

@@ -469,7 +469,7 @@ def program_starts(codes: Collection[CodeType]) -> list[ProgramStart]:
     for file in sorted({code.co_filename for code in codes}):
         if file.startswith(LIBRARY_FOLDERS):
             continue
-        with suppress(SyntaxError):
+        with suppress(SyntaxError, ValueError):
             here = [code for code in codes if code.co_filename == file]
             wanted = {i.argval for code in here for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}
             wanted |= {code.co_name for code in here if code.co_argcount}

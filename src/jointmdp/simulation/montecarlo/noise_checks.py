@@ -294,26 +294,37 @@ class NoiseChecks:
         simulator, sampler = self.found.simulator, self.found.sampler
         if simulator is None or isinstance(simulator, TableSimulator) or not isinstance(sampler, QuerySampler):
             return
-        begun = time.monotonic()
         with suppress(Exception):  # what cannot be asked is told where it is sampled
             asked = list[tuple[Any, Noise]]()
-            for walk, t in itertools.product(range(WALKS), range(CHOICES)):
-                if not t:
-                    state = simulator.start(Noise("start", sampler.seed, walk)) if self._state is None else self._state
-                if simulator.is_over(state) or time.monotonic() - begun > MORE_SECONDS:
-                    continue
-                noise, legal = Noise("choice", walk, t), simulator.available(state)
-                asked.append((state, noise))
-                state = simulator.query(state, [legal[(walk + t) % len(legal)]], noise.fresh())[0].state
             for agent in {id(agent): agent for agent in sampler.agents}.values():
                 codes: set[CodeType] = set()
+                first = simulator.start(Noise("start", sampler.seed, 0)) if self._state is None else self._state
                 with watched_calls(codes):
-                    chosen = choices(agent, asked)
-                if codes:  # the user's own
-                    self._chosen.append((agent, asked, chosen))
+                    choices(agent, [(first, Noise("choice"))])
+                if not codes:  # a policy of ours
+                    continue
+                asked = asked or self._states_to_choose_in()
+                with watched_calls(codes):
+                    self._chosen.append((agent, asked, choices(agent, asked)))
                 if may_differ(agent, codes):
                     ask = partial(others_choose, agent, asked, codes, MOST_SECONDS)
                     self._await(f"the policy in {self.name}", ask)
+
+    def _states_to_choose_in(self) -> list[tuple[Any, Noise]]:
+        """States of a few walks, each with noise for a choice."""
+        simulator, sampler = self.found.simulator, self.found.sampler
+        assert simulator is not None
+        assert isinstance(sampler, QuerySampler)
+        asked, begun, state = list[tuple[Any, Noise]](), time.monotonic(), None
+        for number, t in itertools.product(range(WALKS), range(CHOICES)):
+            if not t:
+                state = simulator.start(Noise("start", sampler.seed, number)) if self._state is None else self._state
+            if simulator.is_over(state) or time.monotonic() - begun > MORE_SECONDS:
+                continue
+            noise, legal = Noise("choice", number, t), simulator.available(state)
+            asked.append((state, noise))
+            state = simulator.query(state, [legal[(number + t) % len(legal)]], noise.fresh())[0].state
+        return asked
 
     @property
     def _state(self) -> Any:

@@ -386,7 +386,7 @@ def others_choose(agent: Any, asked: Asked, codes: set[CodeType], seconds: float
     """Whether new processes make the same choices; a text says why that is not known."""
     if not may_differ(agent, codes):
         return Apart("")
-    if "torch" in sys.modules:  # an agent of Stable-Baselines3 was seen to choose otherwise there, though nothing is wrong
+    if "torch" in sys.modules:  # an agent of Stable-Baselines3 chose otherwise there, and nothing was wrong
         return "networks of PyTorch are not sent there"
     sent = parcel(partial(choices, agent, asked))
     if isinstance(sent, str):

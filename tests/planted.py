@@ -333,7 +333,7 @@ def audited(row: Planted, is_broken: bool) -> Any:
     import jointmdp as jm
 
     thing = row.build(is_broken)
-    settings = {"num_states": 2, "num_samples": 24, "seconds": 20.0, **row.settings}
+    settings = {"num_states": 2, "num_samples": 24, "seconds": 60.0, **row.settings}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what an adapter says when it is made, `audit` says as well
         if row.decisions:

@@ -22,7 +22,7 @@ from jointmdp.simulation.simulators.registry import MODELS
 @pytest.mark.slow
 def test_demo_as_json() -> None:
     result = CliRunner().invoke(main, ["demo", "--stock", "3", "--json"])
-    found = json.loads(result.output)
+    found = json.loads(result.stdout)
     assert found["state"] == "stock 3"
     for row in found["gaps"]:
         assert row["std_time"] < row["std_state"] < row["std_none"]
@@ -66,7 +66,7 @@ def test_list_shows_every_model_with_its_settings() -> None:
     for name, entry in MODELS.items():
         assert f"{name}: {entry.description}" in result.output
     assert "base_stock=none" in result.output
-    found = json.loads(CliRunner().invoke(main, ["list", "--json"]).output)
+    found = json.loads(CliRunner().invoke(main, ["list", "--json"]).stdout)
     assert [model["name"] for model in found["models"]] == list(MODELS)
     assert found["models"][2]["settings"]["base_stock"] is None
 

@@ -41,7 +41,7 @@ def test_the_exit_status_of_an_audit_follows_the_failures(named, name, flags, st
     named(healthy=Lever, shifted=OutOfStep, **{"global": GlobalNumpy})
     result = run("audit", name, "--json", *flags)
     assert result.exit_code == status
-    found = json.loads(result.output)
+    found = json.loads(result.stdout)
     assert found["is_ok"] == (name != "global")
     assert ("global numpy.random" in found["faults"]) == (name == "global")
 
@@ -49,7 +49,7 @@ def test_the_exit_status_of_an_audit_follows_the_failures(named, name, flags, st
 def test_an_audit_that_cannot_be_made_is_json_too(named):
     result = run("audit", "gymnasium:FrozenLak-v1", "--json")
     assert result.exit_code == 2
-    assert "does not make" in json.loads(result.output)["error"]
+    assert "does not make" in json.loads(result.stdout)["error"]
 
     def broken():
         raise ZeroDivisionError("no wheels")
@@ -57,10 +57,10 @@ def test_an_audit_that_cannot_be_made_is_json_too(named):
     named(broken=broken, healthy=Lever)
     result = run("audit", "broken", "--json")
     assert result.exit_code == 2
-    assert json.loads(result.output)["error"] == "ZeroDivisionError: no wheels"
+    assert json.loads(result.stdout)["error"] == "ZeroDivisionError: no wheels"
     result = run("audit", "healthy", "--json", "--seconds", "1e-6")
     assert result.exit_code == 2
-    assert "out of time" in {row["name"]: row["message"] for row in json.loads(result.output)["checks"]}["restore"]
+    assert "out of time" in {row["name"]: row["message"] for row in json.loads(result.stdout)["checks"]}["restore"]
 
 
 def test_compare_prints_an_answer(tmp_path):
@@ -76,10 +76,10 @@ def test_compare_for_scripts():
     given = ["--state", "2", "--actions", "0,3", "--horizon", "3", "--sharing", "none", "--half-width", "20", "--json"]
     result = run("compare", "inventory:max_stock=6,max_order=3", *given)
     assert result.exit_code == 0, result.output
-    found = json.loads(result.output)
+    found = json.loads(result.stdout)
     assert found["sharing"] == "none"
     assert [each["label"] for each in found["alternatives"]] == ["order 0", "order 3"]
-    other = json.loads(run("compare", "inventory:max_stock=6,max_order=3", *given, "--policy", "order 0").output)
+    other = json.loads(run("compare", "inventory:max_stock=6,max_order=3", *given, "--policy", "order 0").stdout)
     assert other["gaps"][0]["mean"] != found["gaps"][0]["mean"]
 
 

@@ -138,7 +138,7 @@ def test_laws_on_the_command_line() -> None:
     shown = CliRunner().invoke(main, arguments)
     assert shown.exit_code == 0, shown.output
     assert "worst 5 %" in shown.output
-    found = json.loads(CliRunner().invoke(main, [*arguments, "--json"]).output)
+    found = json.loads(CliRunner().invoke(main, [*arguments, "--json"]).stdout)
     gaps = [row["gap"] for row in found["states"][0]["actions"] if row["gap"] is not None]
     for gap in gaps:
         assert 0 <= gap["superiority"]["lower"] <= gap["superiority"]["upper"] <= 1

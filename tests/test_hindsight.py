@@ -673,16 +673,16 @@ def test_the_command(tmp_path: Path) -> None:
     assert "-2.6 ± 0" in told.output
     assert picture.read_bytes()[:4] == b"\x89PNG"
     each = CliRunner().invoke(main, [*command, "--action", "order", "--start", "each", "--json"])
-    gaps = json.loads(each.output)["gaps"]
+    gaps = json.loads(each.stdout)["gaps"]
     assert [row["start"] for row in gaps] == [0, 1, 2][: len(gaps)]
     assert gaps[0]["mean"] == pytest.approx(-2.6)
     but = CliRunner().invoke(main, [*command, "--but", "0=order", "--json"])
-    gap = json.loads(but.output)["gap"]
+    gap = json.loads(but.stdout)["gap"]
     seen = jm.Trajectory(["low", "high", "end"], ["wait", "order"], [1.0, 4.0])
     assert gap["mean"] == pytest.approx(jm.hindsight(model, "wait", seen, but={0: "order"}).gap.mean)
     best = CliRunner().invoke(main, [*command, "--best", "--changes", "any", "--json"])
     found = jm.best_in_hindsight(model, seen, None, policy="wait")
-    assert json.loads(best.output)["gap"]["mean"] == pytest.approx(found.gap.mean)
+    assert json.loads(best.stdout)["gap"]["mean"] == pytest.approx(found.gap.mean)
     told = CliRunner().invoke(main, [*command, "--best"])
     assert told.exit_code == 0, told.output
     assert "BestInHindsight(" in told.output

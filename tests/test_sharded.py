@@ -331,7 +331,7 @@ def test_a_killed_process_ends_the_others_with_advice_and_the_run_goes_on(tmp_pa
         reached = max(names(tmp_path))
     resumed = answer(started(2, *MODEL, *saving))
     assert max(names(tmp_path)) > reached  # there was something left to do
-    plain = json.loads(CliRunner().invoke(main, ["evaluate", *MODEL, "--json"]).output)
+    plain = json.loads(CliRunner().invoke(main, ["evaluate", *MODEL, "--json"]).stdout)
     whole = jm.evaluate(gridworld("state").with_discount(0.99), "uniform", jm.Sharded())
     assert resumed["states"][0]["actions"][1]["gap"]["std"] == whole.gap(0, 1, 0).std
     for row, other in zip(resumed["states"][0]["actions"], plain["states"][0]["actions"], strict=True):

@@ -20,7 +20,7 @@ import scipy.optimize
 import jointmdp as jm
 from jointmdp.decisions.comparing.compare import Rules, decide
 from jointmdp.decisions.comparing.comparison import Comparison
-from jointmdp.decisions.comparing.look_schedules import LEAST_GROWTH, LOOKS, MOST_GROWTH, worst_case_error
+from jointmdp.decisions.comparing.sequential import LEAST_GROWTH, LOOKS, MOST_GROWTH, worst_case_error
 from jointmdp.simulation.montecarlo.alternatives import Alternatives, SimulationSettings, first_actions
 from jointmdp.simulation.montecarlo.confidence_intervals import Tails
 from jointmdp.simulation.montecarlo.samples import ROUNDING_UNITS, Replications

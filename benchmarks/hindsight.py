@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 import jointmdp as jm
 from benchmarks.sepsis import ordinary_sepsis, sepsis
-from jointmdp.model.terminal_states import terminal_states
+from jointmdp.model.tables import terminal_states
 
 STEPS = 20
 SAMPLES = 1000

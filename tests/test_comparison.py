@@ -12,12 +12,12 @@ from zoo import slow_or_long
 
 import jointmdp as jm
 from benchmarks import coverage
-from jointmdp.decisions.comparing import look_schedules as stopping
+from jointmdp.decisions.comparing import sequential as stopping
 from jointmdp.decisions.comparing.compare import Rules, compare, decide
 from jointmdp.decisions.comparing.comparison import Comparison, Verdict
 from jointmdp.ground.intervals import Interval
 from jointmdp.show.plots import style
-from jointmdp.simulation.montecarlo import confidence_intervals, replications
+from jointmdp.simulation.montecarlo import confidence_intervals, samples
 from jointmdp.simulation.montecarlo.alternatives import Alternatives
 
 SURE = 1 - 1e-6  # confidence of intervals that must hold the truth: false-alarm rate 1e-6 a family
@@ -378,7 +378,7 @@ def test_bounds_make_every_interval_hold():
 
 def test_portions_do_not_matter(monkeypatch):
     whole = run(close_pair(0.02))
-    monkeypatch.setattr(replications, "LARGEST", 4)
+    monkeypatch.setattr(samples, "LARGEST", 4)
     again = run(close_pair(0.02))
     assert again.table() == whole.table()
     assert again.alternatives == whole.alternatives

@@ -13,10 +13,10 @@ from test_comparison import alternatives_of, sampler_of
 
 import jointmdp as jm
 from benchmarks import selection
-from jointmdp.decisions.comparing import look_schedules
+from jointmdp.decisions.comparing import sequential
 from jointmdp.decisions.comparing.compare import Rules, decide
 from jointmdp.decisions.comparing.comparison import Verdict
-from jointmdp.decisions.comparing.elimination import closed
+from jointmdp.decisions.comparing.sequential import closed
 from jointmdp.ground import progress
 
 MEANS = (0.0, 0.1, -1.0, -1.2, -2.0, -0.1)
@@ -167,16 +167,16 @@ def test_going_on_is_the_same_stream():
 
 def test_levels_of_a_new_series():
     """Eight looks of free growth that all hold with half the error, and no series cheaper than the one before."""
-    first = look_schedules.Stage(200, 400, look=look_schedules.LOOKS)
-    second = first.resumed(400, 10_000, look_schedules.LOOKS)
-    assert (second.series, second.before) == (1, look_schedules.LOOKS)
+    first = sequential.Stage(200, 400, look=sequential.LOOKS)
+    second = first.resumed(400, 10_000, sequential.LOOKS)
+    assert (second.series, second.before) == (1, sequential.LOOKS)
     critical = norm.isf(second.error(0.05) / 2)
-    assert 2 * look_schedules.worst_case(critical, 2 * look_schedules.LOOKS, True) == pytest.approx(0.025, rel=1e-3)
+    assert 2 * sequential.worst_case(critical, 2 * sequential.LOOKS, True) == pytest.approx(0.025, rel=1e-3)
     assert second.error(0.05) < first.error(0.05)
     rng, runs = np.random.default_rng(0), 200_000
     z, missed = rng.normal(size=runs), np.zeros(runs, dtype=bool)
-    for _ in range(2 * look_schedules.LOOKS - 1):  # the sizes that are best for missing
-        u = np.clip((z / critical) ** 2, 0, 1 / look_schedules.LEAST_GROWTH)
+    for _ in range(2 * sequential.LOOKS - 1):  # the sizes that are best for missing
+        u = np.clip((z / critical) ** 2, 0, 1 / sequential.LEAST_GROWTH)
         z = np.sqrt(u) * z + np.sqrt(1 - u) * rng.normal(size=runs)
         missed |= np.abs(z) > critical
     assert missed.sum() <= binom.isf(1e-6, runs, 0.025)

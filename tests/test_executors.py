@@ -28,8 +28,7 @@ from jointmdp.learning.walks import Walks
 from jointmdp.simulation.executors import Executor, Processes, Serial, WorkerError, as_executor, opened, worker
 from jointmdp.simulation.montecarlo.alternatives import SimulationSettings, first_actions
 from jointmdp.simulation.montecarlo.compiled_branches import BLOCK, BlockSampler
-from jointmdp.simulation.montecarlo.replications import Portion, portions_of, sample, samples
-from jointmdp.simulation.montecarlo.samples import Replications
+from jointmdp.simulation.montecarlo.samples import Portion, Replications, portions_of, sample, samples
 from jointmdp.simulation.montecarlo.simulator_branches import QuerySampler
 from jointmdp.simulation.simulators.function_simulator import FunctionSimulator
 from jointmdp.simulation.simulators.table_simulator import TableSimulator

@@ -12,7 +12,7 @@ from zoo import SHARINGS, STATE_AND_SLOW, daily
 
 import jointmdp as jm
 from jointmdp.ground.errors import ModelError
-from jointmdp.model.terminal_states import steady_states
+from jointmdp.model.tables import steady_states
 from jointmdp.show.cli import main
 
 

@@ -24,7 +24,7 @@ from test_laws import Stoppable, check
 from zoo import SHARINGS, build, padded, slow_or_long
 
 import jointmdp as jm
-from jointmdp.exact.law import gap_law
+from jointmdp.exact.law import gap_law, refinement
 from jointmdp.exact.law.gap_law import LawStatus
 
 pytestmark = pytest.mark.optimised
@@ -140,7 +140,7 @@ def test_an_interrupted_law_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatc
     policy = rng.dirichlet(np.ones(2), size=4)
     plain = jm.evaluate(model, policy).gap(0, 0, 1).superiority(tolerance=0.05)
     gap = jm.evaluate(model, policy).gap(0, 0, 1)
-    rounded = gap_law.rounded_law
+    rounded = refinement.rounded_law
     for calls in (0, 3):  # that succeed: the first is made between the two bounds of a level
 
         def interrupted(*given: Any, left: Iterator[None]) -> Any:
@@ -148,10 +148,10 @@ def test_an_interrupted_law_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatc
                 raise KeyboardInterrupt
             return rounded(*given)
 
-        monkeypatch.setattr(gap_law, "rounded_law", partial(interrupted, left=itertools.repeat(None, calls)))
+        monkeypatch.setattr(refinement, "rounded_law", partial(interrupted, left=itertools.repeat(None, calls)))
         with pytest.raises(KeyboardInterrupt):
             gap.superiority(tolerance=1e-6)
-    monkeypatch.setattr(gap_law, "rounded_law", rounded)
+    monkeypatch.setattr(refinement, "rounded_law", rounded)
     assert gap.superiority(tolerance=0.05) == plain
 
 
@@ -208,7 +208,7 @@ def test_limits_are_kept_and_said() -> None:
     with pytest.raises(jm.ModelError, match="moves of pairs of states"):
         jm.evaluate(model, solution.policy).gap(0, 0, 1).law(limits=jm.Limits(memory=2**12))
     with pytest.warns(jm.errors.ConvergenceWarning, match="wide"):
-        found = gap.superiority(simulate=True, limits=jm.Limits(memory=2**23))
+        found = gap.superiority(tolerance=1e-4, simulate=True, limits=jm.Limits(memory=2**23))
     assert found.simulated is not None
     assert found.simulated.lower <= found.simulated.upper
     assert max(found.simulated.lower, found.lower) <= min(found.simulated.upper, found.upper)
@@ -238,8 +238,9 @@ def test_where_time_is_over_at_once_moments_answer(horizon: int | None) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", slow_or_long(["layers", "cycle", "horizon"], 1))
-def test_time_limits_are_kept(kind: str) -> None:
+def test_time_limits_are_kept(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where an eighth of the time is given that a law takes, no more than half of it is taken."""
+    monkeypatch.setattr(refinement, "WAVES", 1)
     rng = np.random.default_rng(0)
     size, width, memory = (61, 6, 28) if kind == "layers" else (30, 30, 29)
     first = 1 + np.minimum(np.arange(size) // width, size // width - 1) * width if kind == "layers" else np.zeros(size)

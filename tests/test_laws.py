@@ -19,9 +19,10 @@ from zoo import SHARINGS, STATE_AND_SLOW, build, daily, slow_or_long
 
 import jointmdp as jm
 from jointmdp.exact.law import shared_points
-from jointmdp.exact.law.gap_law import GapLaw, Laws, LawStatus, Refinement
+from jointmdp.exact.law.gap_law import GapLaw, Laws, LawStatus
 from jointmdp.exact.law.pair_equations import merge_probability
 from jointmdp.exact.law.pair_graph import GapBranches, GapQuery, reached_pairs
+from jointmdp.exact.law.refinement import Refinement
 from jointmdp.ground.intervals import Interval
 from jointmdp.ground.limits import Limits, OutOfTimeError, never
 from jointmdp.model.joint_mdp import JointMDP
@@ -69,6 +70,12 @@ class Stoppable:
         [root] = self.refinement.refine(points, lambda: looks is not None and next(clock) >= looks, lambda _: None)
         pairs = self.refinement.graph.num_pairs
         return GapLaw("gap", self.mean, pairs, points, LawStatus.REACHED, root, self.merging)
+
+    def up_to(self, size: int) -> GapLaw:
+        """What the characteristic function alone says, up to so many times the inverse of the standard deviation."""
+        spectra = self.refinement.transform(size, never, lambda _: None)
+        root = self.refinement.ends()[0]._replace(spectrum=spectra[0])
+        return GapLaw("gap", self.mean, self.refinement.graph.num_pairs, 2, LawStatus.REACHED, root, self.merging)
 
     def merging(self) -> Interval:
         return merge_probability(self.branches, self.query, MEMORY, self.horizon)
@@ -127,6 +134,12 @@ def check_everywhere(ending: Ending, points: tuple[int, ...] = (8, 24, 64)) -> N
         law = gap.on(count)
         check(law, truth)
         check_mirrored(law, mirrored.on(count))
+    spread = gap.refinement.means.spread[0]
+    if spread > 0:
+        for size in (10, 40):
+            law = gap.up_to(size)
+            check(law, truth)
+            check_mirrored(law, mirrored.up_to(size))
 
 
 @pytest.mark.parametrize("sharing", STATE_AND_SLOW)

@@ -11,7 +11,7 @@ from oracle import random_model
 import jointmdp as jm
 from jointmdp.model.joint_mdp import JointMDP, QueryLaw
 from jointmdp.model.policies import as_policy, uniform_policy
-from jointmdp.model.terminal_states import start_law
+from jointmdp.model.tables import start_law
 
 BITS = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
 

@@ -16,7 +16,7 @@ import jointmdp as jm
 from jointmdp.learning.learn import learn
 from jointmdp.simulation.executors import RayExecutor, Serial, WorkerError, as_executor
 from jointmdp.simulation.montecarlo.alternatives import SimulationSettings, first_actions
-from jointmdp.simulation.montecarlo.replications import sample
+from jointmdp.simulation.montecarlo.samples import sample
 from jointmdp.simulation.simulators.function_simulator import FunctionSimulator
 
 pytestmark = [pytest.mark.slow, pytest.mark.optimised]

@@ -166,7 +166,7 @@ def test_answers_with_and_without_tiles_agree(
     tiled = jm.evaluate(model, policy, method=method)
     assert used
     used.clear()
-    monkeypatch.setattr(pair_sweep, "_has_numba", lambda: False)
+    monkeypatch.setattr(pair_sweep, "has_numba", lambda: False)
     plain = jm.evaluate(model, policy, method=method)
     assert not used
     room = tiled.certificate.covariance_error + plain.certificate.covariance_error

@@ -1,6 +1,7 @@
 """What an answer may take: seconds and bytes."""
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -81,3 +82,11 @@ def within_time(parts: Iterable[tuple[Part, int]], total: int, is_over: IsOver) 
             raise OutOfTimeError(f"{done / total:.0%} were done")
         yield part
         done += size
+
+
+def cores() -> int:
+    """How many this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS and Windows do not say
+        return os.cpu_count() or 1

@@ -23,8 +23,7 @@ from jointmdp.model.action_laws import ActionLaws, numbered_laws
 from jointmdp.model.couplings import GumbelMax, coupled_tables
 from jointmdp.model.gumbel_pair_law import laws_given, relative_error
 from jointmdp.model.joint_mdp import JointMDP, MarginalMDP
-from jointmdp.model.tables import as_available
-from jointmdp.model.terminal_states import terminal_states
+from jointmdp.model.tables import as_available, terminal_states
 
 AT_ONCE = 2**18  # numbers of laws that are sorted at once
 TABLES = ("probabilities", "rewards", "successors")

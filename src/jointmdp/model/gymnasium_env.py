@@ -8,8 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from jointmdp.ground import checks
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.inverse_sampling import drawn, interval_ends
-from jointmdp.model.tables import ModelTables
-from jointmdp.model.terminal_states import start_law, terminal_states
+from jointmdp.model.tables import ModelTables, start_law, terminal_states
 
 try:
     import gymnasium
@@ -37,7 +36,7 @@ class JointEnv(gymnasium.Env[Any, Any]):
             terminal. `reset` takes ``options={"state": ...}`` to begin somewhere else once.
         max_steps: episodes are truncated after this many steps; never by default.
 
-    An episode is terminated when it enters one of the `terminal_states`.
+    An episode is terminated when it enters one of the `tables`.
     """
 
     def __init__(self, model: ModelTables, start: ArrayLike | None = None, max_steps: int | None = None) -> None:

@@ -30,8 +30,7 @@ from jointmdp.ground.arrays import Floats, Ints, float64, summed, typed_key
 from jointmdp.ground.checks import Sharing
 from jointmdp.model.inverse_sampling import drawn_samples
 from jointmdp.model.policies import as_policy
-from jointmdp.model.tables import ActionLike, ModelTables, StateLike
-from jointmdp.model.terminal_states import start_law
+from jointmdp.model.tables import ActionLike, ModelTables, StateLike, start_law
 
 if TYPE_CHECKING:
     import gymnasium

@@ -3,8 +3,8 @@
 ``print(compare(simulator, policy, state))`` samples replications in which all alternatives share their noise, and says
 how sure the answer is and what the sharing has saved.
 
-**When sampling stops.** At a few looks, whose level allows for sizes that follow the data anyhow (`look_schedules`).
-Alternatives that are shown to be worse than another are sampled no more: see `elimination`.
+**When sampling stops.** At a few looks, whose level allows for sizes that follow the data anyhow (`sequential`).
+Alternatives that are shown to be worse than another are sampled no more: see `sequential`.
 
 **What is promised.** Two families of intervals come out, each of which holds as a whole: those of all pairs' mean gaps,
 which decide when to stop; and all others, of mean returns, variances, P(better), P(tie), P(best).
@@ -20,9 +20,8 @@ import numpy as np
 
 from jointmdp.decisions.comparing.comparison import Comparison, Verdict
 from jointmdp.decisions.comparing.comparisons import Comparisons
-from jointmdp.decisions.comparing.elimination import Race
 from jointmdp.decisions.comparing.judging import Judge, Rules
-from jointmdp.decisions.comparing.look_schedules import MOST_GROWTH, RACE, Stage
+from jointmdp.decisions.comparing.sequential import MOST_GROWTH, RACE, Race, Stage
 from jointmdp.ground import checks
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jointmdp.decisions.comparing.look_schedules import Stage
+from jointmdp.decisions.comparing.sequential import Stage
 from jointmdp.ground import checks
 from jointmdp.ground.answers import SavedFace, aligned, as_dataset, upstairs, words
 from jointmdp.ground.arrays import Floats, Ints

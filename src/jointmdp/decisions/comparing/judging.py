@@ -24,8 +24,7 @@ import numpy as np
 import scipy
 
 from jointmdp.decisions.comparing.comparison import Alternative, PairedGap, Verdict, varies
-from jointmdp.decisions.comparing.elimination import Race, closed
-from jointmdp.decisions.comparing.look_schedules import LEAST_GROWTH, LOOKS, MOST_GROWTH, RACE
+from jointmdp.decisions.comparing.sequential import LEAST_GROWTH, LOOKS, MOST_GROWTH, RACE, Race, closed
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.checks import Sharing, first_place
 from jointmdp.ground.errors import ModelError

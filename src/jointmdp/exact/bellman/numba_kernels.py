@@ -204,3 +204,21 @@ def add_responses(  # many parameters: powers and what is made of them, a kernel
             _write(Z, Y, b * WIDTH)
         X, Y = Y, X
         share *= factor
+
+
+@compiled
+def rotated(rows: tuple[Any, Any, Any, Any], factor: Any, x: Any, out: Any, total: Any) -> None:
+    """out = P @ x for several columns, ``[N, 2, C]`` (real and imaginary parts), each weight times its `factor`.
+
+    Rows without entries are left as they are; `total`, ``[2, C]``, is room for one row.
+    """
+    starts, columns, weights, which = rows
+    for i in range(len(starts) - 1):
+        if starts[i] < starts[i + 1]:
+            total[:] = 0.0
+            for k in range(starts[i], starts[i + 1]):
+                w, f, y = weights[k], factor[which[k]], x[columns[k]]
+                for c in range(total.shape[1]):
+                    total[0, c] += w * (f[0, c] * y[0, c] - f[1, c] * y[1, c])
+                    total[1, c] += w * (f[0, c] * y[1, c] + f[1, c] * y[0, c])
+            out[i] = total

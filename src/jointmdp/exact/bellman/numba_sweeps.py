@@ -8,7 +8,6 @@ loops are compiled by Numba, an extra: without it, on other devices and for smal
 Arrays of |S|² numbers: two, and one more each where noise is shared in time and where the source is one.
 """
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from jointmdp.exact.bellman.pair_sweep import PairProblem, Source
 from jointmdp.ground.arrays import on_device
+from jointmdp.ground.limits import cores
 
 if TYPE_CHECKING:
     from jointmdp.exact.bellman.numba_kernels import Panels, SparseRows
@@ -62,7 +62,7 @@ class TiledSweeps:
     def run(self, count: int) -> float:
         """`count` sweeps; the size of the last step."""
         largest = 0.0
-        with ThreadPoolExecutor(_cores()) as pool:
+        with ThreadPoolExecutor(cores()) as pool:
             for k in range(count):
                 largest = self._sweep(pool, is_measured=k == count - 1)
         return largest if np.isfinite(np.sum(self.panels)) else np.nan  # the loops take everything for a number
@@ -70,7 +70,7 @@ class TiledSweeps:
     def _sweep(self, pool: ThreadPoolExecutor, is_measured: bool) -> float:
         panels = range(len(self.panels))
         if len(here := self.diagonal[: self.size]):
-            _run(self.met, here)
+            run_loop(self.met, here)
             here *= self.factor
             here += self.same
         base, sides = self.source, self.sides
@@ -80,8 +80,8 @@ class TiledSweeps:
             after = self.panels if is_last or self.total is None else self.total
             first = partial(self.loops.half_product, self.panels, rows, self.half)
             second = partial(self.loops.whole_product, self.half, scaled, sides, base, self.diagonal, after, self.size)
-            list(pool.map(partial(_run, first), panels))
-            steps = list(pool.map(partial(_run, second), panels, [is_last and is_measured] * len(panels)))
+            list(pool.map(partial(run_loop, first), panels))
+            steps = list(pool.map(partial(run_loop, second), panels, [is_last and is_measured] * len(panels)))
             base, sides = after, np.zeros_like(sides)
         return float(np.max(steps))
 
@@ -126,8 +126,8 @@ class TiledResponses:
 
     def add(self) -> None:
         """`step` more powers."""
-        with ThreadPoolExecutor(_cores()) as pool:
-            list(pool.map(partial(_run, self.loop, self.factor**self.done), range(len(self.panels))))
+        with ThreadPoolExecutor(cores()) as pool:
+            list(pool.map(partial(run_loop, self.loop, self.factor**self.done), range(len(self.panels))))
         self.done += self.step
 
     @property
@@ -176,7 +176,7 @@ def as_rows(weights: NDArray[Any], columns: NDArray[Any]) -> "SparseRows":
     return np.pad(weights, more), np.pad(columns, more).astype(np.int32), np.pad(lengths, more[0]).astype(np.int32)
 
 
-def _run(loop: Callable[..., Any], *given: Any) -> Any:
+def run_loop(loop: Callable[..., Any], *given: Any) -> Any:
     """What a loop gives. A full disk keeps Numba from storing a program, but not the next try from running it."""
     for _ in range(MOST_PROGRAMS):
         try:
@@ -184,10 +184,3 @@ def _run(loop: Callable[..., Any], *given: Any) -> Any:
         except OSError:
             continue
     return loop(*given)
-
-
-def _cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS and Windows do not say
-        return os.cpu_count() or 1

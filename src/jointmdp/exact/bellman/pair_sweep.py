@@ -26,7 +26,7 @@ from jointmdp.exact.bellman import sparse_products
 from jointmdp.exact.bellman.pallas_kernels import UNROLL, Added
 from jointmdp.ground.arrays import Floats, Ints, on_device, summed
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.terminal_states import policy_kernel
+from jointmdp.model.tables import policy_kernel
 
 # A gathered row entry costs about as much as this many entries of a matrix product (`benchmarks/sweep.py`).
 GATHER_COST = 32
@@ -134,11 +134,12 @@ def is_tiled(problem: PairProblem) -> bool:
     if kernel.weights.shape[1] < LEAST_STATES or kernel.columns is None or kernel.other_weights is not None:
         return False
     is_here = [device.platform for device in kernel.weights.devices()] == ["cpu"]
-    return is_here and kernel.chances.shape[0] > 0 and _has_numba()
+    return is_here and kernel.chances.shape[0] > 0 and has_numba()
 
 
 @cache
-def _has_numba() -> bool:
+def has_numba() -> bool:
+    """Whether there are the loops of `numba_kernels`."""
     if importlib.util.find_spec("numba") is None:
         return False
     try:

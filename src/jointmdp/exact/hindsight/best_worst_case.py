@@ -35,8 +35,7 @@ from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.ground.intervals import Interval
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
-from jointmdp.model.tables import StateLike
-from jointmdp.model.terminal_states import terminal_states
+from jointmdp.model.tables import StateLike, terminal_states
 
 SHOWN = 2  # decisions in the text
 

@@ -1,9 +1,11 @@
 """The certified law of a gap: distribution bands, sign probabilities, quantiles and tail means, all as intervals.
 
-`GapLaw` reads them from bounds; `Laws` makes these, for the gaps of a solution, and refines them level by level until
-they are as narrow as asked for, within limits. Each level is made from the one before: 64 points to a node, then three
-times more. What a level takes is known before it is begun: the edges are counted, and every one of them moves all
-points of its child. Levels do not depend on what is asked of them, so neither do answers.
+`GapLaw` reads them from bounds; `Laws` makes these, for the gaps of a solution, and refines them step by step until
+they are as narrow as asked for, within limits. There are two kinds of steps. One gives every node 64 points, then three
+times more, each time from the points before. The other computes the characteristic function, up to three times the
+frequency of the time before. What a step takes is known before it is begun: the edges are counted, and each of them
+moves all points of its child, or is passed once for every frequency. Which steps there are depends on the graph alone,
+and not on what is asked, so neither do answers.
 """
 
 import enum
@@ -11,47 +13,35 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jointmdp.exact.law.law_bounds import distribution_bounds, rounded_law, stop_loss_bounds
+from jointmdp.exact.law.characteristic import Spectrum
 from jointmdp.exact.law.node_laws import (
     POSITIVE,
-    NodeLaws,
-    Side,
     chords_above,
     lines_below,
     masses_of,
-    node_means,
-    room_for,
 )
 from jointmdp.exact.law.pair_equations import VarianceParts, merge_probability, variance_parts
-from jointmdp.exact.law.pair_graph import GapBranches, GapQuery, GapStart, Opening, PairGraph, reached_pairs, sum_down
-from jointmdp.exact.law.shared_points import bytes_for_shared, is_shared
+from jointmdp.exact.law.pair_graph import GapBranches, GapQuery, GapStart, Opening, reached_pairs, sum_down
+from jointmdp.exact.law.refinement import Refinement, RootBounds, Step, outwards
 from jointmdp.ground.answers import PlannedGap
 from jointmdp.ground.arrays import UNIT, Floats, Ints
 from jointmdp.ground.checks import as_finite, as_fraction
 from jointmdp.ground.errors import NotKnownError
 from jointmdp.ground.intervals import Interval
-from jointmdp.ground.limits import IsOver, Limits, OutOfTimeError, TimeLimit
+from jointmdp.ground.limits import Limits, OutOfTimeError, TimeLimit
 from jointmdp.ground.progress import Meter
 
 CUTS = 60  # lines that are tried for a tail mean
 BAND = 2000  # thresholds of the band, about
-FEWEST, FACTOR = 64, 3
-POINT_BYTES = 260  # that a point of a node takes: laws of two levels, and what guides them
-ENTRY_BYTES = 300  # that a point takes which an edge moves
-NODE_BYTES = 600
-BASE_BYTES = 2**20
-MOST_LEVELS = 6
 TURN = threading.RLock()  # threads that ask at the same time would refine one law at once, each the other's levels
 MERGING = 2**24  # bytes beyond those of the law that the graph of merging may take
 PAYING = 0.8  # the share of its width that an answer must come to over two levels for the next to be tried
-SLOWER = 4.0  # times that a level takes of the one before, about
 
 Line = tuple[float, float, float]  # a threshold, the line's value there, and its slope + 1
 Width = Callable[["GapLaw"], float]  # of the interval that is asked for
@@ -78,76 +68,6 @@ class Atoms(NamedTuple):
     probabilities: Floats  # [N]
 
 
-class RoundedLaw(NamedTuple):
-    """A law that is never above the variable: ``P(X < points[j+1]) ≤ F[j]``; `POSITIVE` stands for all above 0."""
-
-    points: Floats
-    F: Floats
-
-    def at_most(self, t: Floats) -> Floats:
-        """Upper bounds of P(X ≤ t)."""
-        return self._read(np.searchsorted(self.points, t, side="right"))
-
-    def below(self, t: Floats) -> Floats:
-        """Upper bounds of P(X < t)."""
-        # A value may lie between 0 and the least number, which is what stands for all above 0.
-        return self._read(np.searchsorted(self.points, np.where(t == POSITIVE, 2 * POSITIVE, t), side="left"))
-
-    def _read(self, count: Ints) -> Floats:
-        return np.where(count > 0, self.F[np.maximum(count - 1, 0)], 0.0)
-
-    def quantile(self, q: float) -> float:
-        """A number that the q-quantile is not below."""
-        return self._amount(int(np.flatnonzero(q <= self.F)[0]))
-
-    def counter_quantile(self, q: float) -> float:
-        """A number t with P(X < t) ≤ 1 − q: the q-quantile of −X is at most −t."""
-        enough = np.flatnonzero(sum_down(np.ones(len(self.F)), -self.F) >= q)
-        return self._amount(int(enough[-1]) + 1 if len(enough) else 0)
-
-    def _amount(self, i: int) -> float:
-        value = float(self.points[i])
-        return 0.0 if value == POSITIVE else value
-
-    def lowest(self, alpha: float) -> float:
-        """A number that the mean of the lowest `alpha` fraction is not below."""
-        return self._mean(np.diff(np.minimum(self._falling, alpha), prepend=0.0), alpha)
-
-    def highest(self, alpha: float) -> float:
-        """A number that the mean of the highest `alpha` fraction is not below."""
-        above = np.minimum(sum_down(np.ones(len(self.F)), -self._falling), alpha)  # P(X > each), rounded down
-        return self._mean(-np.diff(above, prepend=alpha), alpha)
-
-    @property
-    def _falling(self) -> Floats:
-        """F, no larger than any F to the right."""
-        return np.minimum.accumulate(self.F[::-1])[::-1]
-
-    def _mean(self, mass: Floats, alpha: float) -> float:
-        """The mean with these parts of `alpha`, rounded down; each part is rounded, and their sum."""
-        values = np.where((self.points == POSITIVE) | (mass == 0), 0.0, self.points)
-        parts = mass / alpha * values
-        if not np.any(values):
-            return 0.0
-        off = len(parts) * (4 * UNIT * np.sum(np.abs(parts)) + POSITIVE)
-        return _rounded(float(np.sum(parts) - off), -1)
-
-
-class RootBounds(NamedTuple):
-    """All that was found of one gap."""
-
-    up: RoundedLaw
-    """Of G."""
-    down: RoundedLaw
-    """Of −G."""
-    points: Floats
-    """At which stop-loss values are bounded."""
-    upper: Floats
-    lower: Floats
-    slope: Floats
-    """Of the line through the lower bound, which lies below all of the stop-loss function; plus 1."""
-
-
 @dataclass(frozen=True, eq=False)
 class GapLaw(PlannedGap):
     """Bounds on the law of ``G = Z(state, action) − Z(state, other)``; every interval holds the true value."""
@@ -158,7 +78,7 @@ class GapLaw(PlannedGap):
     pairs: int
     """Pairs of states that the two branches can come to while their future still differs."""
     points: int
-    """Values that the law of each of them has at most, about."""
+    """Values that the law of each of them has at most, about; 2 are the least and the largest."""
     status: LawStatus
     """Whether the tolerance that was asked for was reached, and if not, why."""
     _found: RootBounds
@@ -167,6 +87,11 @@ class GapLaw(PlannedGap):
     """Var G, where the moments were at hand."""
     independent_variance: float = math.nan
     """Variance if the two returns were independent, where the moments were at hand."""
+
+    @property
+    def frequencies(self) -> int:
+        """At how many frequencies its characteristic function is known."""
+        return 0 if self._found.spectrum is None else len(self._found.spectrum.phi)
 
     @property
     def mean(self) -> float:
@@ -194,7 +119,8 @@ class GapLaw(PlannedGap):
         return (
             f"GapLaw({self.name}: better {self.superiority():.4f}, equal {self.tie():.4f}, worse "
             f"{self.inferiority():.4f}; 5 % quantile {self.quantile(0.05)}, mean of the lowest 5 % "
-            f"{self.cvar(0.05)}; {self.pairs:,} pairs of states, {self.points:,} points: {self.status.value})"
+            f"{self.cvar(0.05)}; {self.pairs:,} pairs of states, {self.points:,} points, {self.frequencies:,} "
+            f"frequencies: {self.status.value})"
         )
 
     @cached_property
@@ -215,7 +141,11 @@ class GapLaw(PlannedGap):
         above, below = (float(found[0]) for found in self._slopes(zero))
         up, down = self._found.up, self._found.down
         sides = (up.at_most, 1 - above), (up.below, 1 - above), (down.at_most, 1 - below), (down.below, 1 - below)
-        at_most, less, at_least, more = (min(float(bound(zero)[0]), other) for bound, other in sides)
+        bounds = [min(float(bound(zero)[0]), other) for bound, other in sides]
+        if self._found.spectrum is not None:
+            low, high, least, most = (float(end[0]) for end in self._found.spectrum.above(zero))
+            bounds = [min(pair) for pair in zip(bounds, (1 - low, 1 - least, most, high), strict=True)]
+        at_most, less, at_least, more = bounds
         return at_most, less, at_least, more
 
     def superiority(self) -> Interval:
@@ -242,7 +172,9 @@ class GapLaw(PlannedGap):
     def band(self) -> tuple[Floats, Floats, Floats]:
         """Thresholds with lower and upper bounds of P(G ≤ t) at each, for plots."""
         found = self._found
-        parts = (found.up.points, -found.down.points, found.points)
+        parts = [found.up.points, -found.down.points, found.points]
+        if found.spectrum is not None:
+            parts.append(found.spectrum.courses[0])
         thin = (x[np.linspace(0, len(x) - 1, min(len(x), BAND // 3)).astype(int)] for x in parts)
         t = np.unique(np.concatenate([*thin, [0.0, *self.support]]) + 0.0)
         lower, upper = self._band(t)
@@ -252,8 +184,12 @@ class GapLaw(PlannedGap):
     def _band(self, t: Floats) -> tuple[Floats, Floats]:
         """Lower and upper bounds of P(G ≤ t): by rounded laws and by slopes."""
         above, below = self._slopes(t)
-        lower = sum_down(np.ones(len(t)), -self._found.down.below(-t))
-        return np.maximum(lower, below), np.minimum(self._found.up.at_most(t), 1 - above)
+        lower = np.maximum(sum_down(np.ones(len(t)), -self._found.down.below(-t)), below)
+        upper = np.minimum(self._found.up.at_most(t), 1 - above)
+        if self._found.spectrum is None:
+            return lower, upper
+        low, high = self._found.spectrum.at_most(t)
+        return np.maximum(lower, low), np.minimum(upper, high)
 
     def quantile(self, q: float) -> Interval:
         """The q-quantile, inf{t: P(G ≤ t) ≥ q}."""
@@ -263,7 +199,8 @@ class GapLaw(PlannedGap):
         above, below = self._slopes(found.points)
         low = float(np.max(found.points[1 - above < q], initial=low))
         high = float(np.min(found.points[below >= q], initial=high))
-        return Interval(low, math.inf) & Interval(-math.inf, high)
+        answer = Interval(low, math.inf) & Interval(-math.inf, high)
+        return answer if found.spectrum is None else answer & found.spectrum.quantile(q)
 
     def stop_loss(self, t: float) -> Interval:
         """E(G − t)⁺."""
@@ -277,14 +214,24 @@ class GapLaw(PlannedGap):
         parts = (alpha - 1) * found.points, np.full(len(found.points), mean.lower), -found.upper
         size = sum(np.abs(part) for part in parts)
         low = float(np.max(sum(parts) - 4 * UNIT * size)) / alpha
-        low = max(_rounded(low, -1), found.up.lowest(alpha), self.support.lower)
-        high = min(_rounded(self._highest_tail(alpha), 1), -found.down.highest(alpha), mean.upper)
-        return Interval(low, math.inf) & Interval(-math.inf, high)
+        low = max(outwards(low, -1), found.up.lowest(alpha), self.support.lower)
+        high = min(outwards(self._highest_tail(alpha), 1), -found.down.highest(alpha), mean.upper)
+        answer = Interval(low, math.inf) & Interval(-math.inf, high)
+        return answer if found.spectrum is None else answer & found.spectrum.cvar(alpha)
 
     @cached_property
     def estimate(self) -> Atoms:
-        """A law between the bounds, with the mean kept: the one whose stop-loss function is the upper bound."""
+        """A law between the bounds, with the mean kept: the one whose stop-loss function is the upper bound.
+
+        Where no points were made, the middle between the bounds of a characteristic function.
+        """
         found = self._found
+        if found.spectrum is not None and len(found.points) <= 2:
+            t, lower, upper, _, _ = found.spectrum.courses
+            chance = np.diff((lower + upper) / 2, prepend=0.0, append=1.0)
+            values = np.concatenate([t[:1], (t[1:] + t[:-1]) / 2, t[-1:]])[chance > 0]
+            chance = chance[chance > 0] / chance.sum()
+            return Atoms(values + (self.mean - chance @ values), chance)
         mass = masses_of(np.zeros(len(found.points), dtype=np.int64), found.points, found.upper)
         return Atoms(found.points[mass > 0], mass[mass > 0] / mass.sum())
 
@@ -361,10 +308,6 @@ def _less(a: float, b: float) -> float:
     return float(sum_down(np.array([a]), np.array([-b]))[0])
 
 
-def _rounded(x: float, way: int) -> float:
-    return math.nextafter(math.nextafter(x, way * math.inf), way * math.inf)
-
-
 def widest(law: GapLaw, scale: float) -> float:
     """The width of what is least known: the signs, or the means of both tails of 5 %, measured in `scale`."""
     tails = max(law.cvar(0.05).width, law.cvar(0.95).width)
@@ -378,72 +321,24 @@ def _probability(lower: float, upper: float) -> Interval:
 # -- laws of a solution, level by level --------------------------------------------------------------------------------
 
 
-class Level(NamedTuple):
-    """What was found of all roots with so many points to a node."""
+class Made(NamedTuple):
+    """What a step found of all roots."""
 
-    points: int
-    pairs: int
-    roots: list[RootBounds]
+    bounds: list[RootBounds]
+    spectra: list[Spectrum]
     bytes_needed: int
     seconds: float
     is_cut: bool
     """Whether time ended before it was done; its bounds hold all the same."""
 
 
-class Refinement:
-    """The laws of one graph at the finest level made so far."""
+class Level(NamedTuple):
+    """What is known of all roots after some steps."""
 
-    def __init__(self, graph: PairGraph, horizon: int | None) -> None:
-        self.graph, self.horizon = graph, horizon
-        self.up, self.down = (Side(graph, sign, horizon is None) for sign in (1, -1))
-        if horizon is None and not all(np.all(np.isfinite(side.least)) for side in (self.up, self.down)):
-            raise NotKnownError(
-                "the law of this gap is not known: without a discount, a branch can be paid again and again, and no "
-                "amount bounds the gap; give a discount below 1 or a horizon, or estimate: simulate(…) and "
-                "compare(policies=…)"
-            )
-        self.means = node_means(self.up) if horizon is None else None
-        self.convex: NodeLaws | None = None
-        self.both: list[NodeLaws | None] = [None, None]
-
-    def most(self, points: int) -> Ints:
-        """Points of each node; those that have only few values will have fewer."""
-        return np.full(self.graph.num_nodes, points)
-
-    def bytes_for(self, points: int) -> int:
-        """What a level takes at most."""
-        most = self.most(points)
-        sizes = self.up.sizes(most)
-        largest = 0
-        for nodes, is_cyclic in self.up.batches(most):
-            if is_cyclic and self.horizon is None and is_shared(self.up, nodes, most):
-                largest = max(largest, bytes_for_shared(self.graph, nodes, points))
-            else:
-                largest = max(largest, ENTRY_BYTES * int(sizes[nodes].sum()))
-        fixed = BASE_BYTES + NODE_BYTES * self.graph.num_nodes + 100 * len(self.graph.edges.parent)
-        return max(self.graph.bytes_made, fixed + POINT_BYTES * room_for(most) + largest)
-
-    def refine(self, points: int, is_over: IsOver, report: Callable[[float], None]) -> list[RootBounds]:
-        """The next level; an error where time ends long before it is done."""
-        most, horizon, sides = self.most(points), self.horizon, (self.up, self.down)
-        self.convex = stop_loss_bounds(*sides, most, horizon, self.means, self.convex, is_over)
-        report(1 / 3)
-        guides = (None, None) if horizon is not None else distribution_bounds(self.convex)
-        # If time ends, what a coarser level knows stays, or the least values; over a horizon these are not known.
-        with suppress(OutOfTimeError) if horizon is None else nullcontext():
-            for i, (side, guide) in enumerate(zip(sides, guides, strict=True)):
-                self.both[i] = rounded_law(side, most, horizon, guide, self.both[i], is_over)
-                report((i + 2) / 3)
-        return [self._bounds_of(root) for root in range(self.graph.num_roots)]
-
-    def _bounds_of(self, root: int) -> RootBounds:
-        assert self.convex is not None
-        rounded = []
-        for side, laws in zip((self.up, self.down), self.both, strict=True):
-            z, (F,) = (side.least[[root]], np.ones((1, 1))) if laws is None else laws.of(root)
-            rounded.append(RoundedLaw(z, F))
-        points, (upper, lower, slope) = self.convex.of(root)
-        return RootBounds(rounded[0], rounded[1], points, upper, lower, slope)
+    points: int
+    pairs: int
+    roots: list[RootBounds]
+    bytes_needed: int
 
 
 class SignProbabilities(NamedTuple):
@@ -483,7 +378,10 @@ class Laws:
         self.branches, self.horizon = branches, horizon
         none = np.zeros((0, 0))
         self.mean, self.mean_errors = none if mean is None else mean, none if mean_errors is None else mean_errors
-        self._levels: dict[Queries, list[Level]] = {}
+        self._made: dict[Queries, dict[Step, Made]] = {}
+        self._plans: dict[
+            Queries, tuple[list[Step], int, list[RootBounds]]
+        ] = {}  # steps, pairs, and what is known before
         self._last: dict[
             Queries, tuple[Limits, Level | NotKnownError]
         ] = {}  # what limits have ended, or why there is none
@@ -549,81 +447,112 @@ class Laws:
         self, queries: Queries, width: Callable[[Level], float], tolerance: float, limits: Limits, title: str
     ) -> tuple[Level, LawStatus]:
         """The first level that is narrow enough, or the last that limits and progress allow, and which it is."""
-        clock, widths = TimeLimit(limits.seconds), [math.inf, math.inf]
+        clock, before = TimeLimit(limits.seconds), math.inf
+        made, level = self._made.setdefault(queries, {}), None
+        latest: dict[bool, Made] = {}
+        shrunk: dict[bool, list[float]] = {True: [], False: []}  # the share of the width that each step has left
+        ended: dict[bool, NotKnownError] = {}
         with TURN, Meter(title) as meter:
-            levels = self._levels.setdefault(queries, [])
-            ended, last = self._last.get(queries, (None, None))
+            of_before, last = self._last.get(queries, (None, None))
+            is_known = of_before is not None and limits.are_within(of_before)
             try:
-                for number in range(MOST_LEVELS):
-                    if number == len(levels) and ended is not None and limits.are_within(ended):
-                        if isinstance(last, Level):  # another question has come to the end of these limits
-                            last = max([last, *levels[-1:]], key=lambda level: level.points)
-                            return last, LawStatus.REACHED if width(last) <= tolerance else LawStatus.LIMIT
-                        assert last is not None
-                        raise type(last)(str(last))
-                    if not self._has(number, queries, limits, clock, meter):
-                        self._last[queries] = limits, levels[number - 1]
-                        return levels[number - 1], LawStatus.LIMIT
-                    level = levels[number]
-                    widths.append(width(level))
-                    if widths[-1] <= tolerance:
+                if is_known and isinstance(last, NotKnownError) and queries not in self._plans:
+                    raise type(last)(str(last))
+                for step in self._planned(queries, limits, clock):
+                    kind = step.of_waves
+                    if kind in ended or (len(shrunk[kind]) > 1 and math.prod(shrunk[kind][-2:]) > PAYING):
+                        continue
+                    if step not in made and is_known:  # another question has come to the end of these limits
+                        if not isinstance(last, Level):
+                            assert last is not None
+                            raise type(last)(str(last))
+                        return last, LawStatus.REACHED if width(last) <= tolerance else LawStatus.LIMIT
+                    try:
+                        latest[kind] = self._step(step, queries, limits, clock, meter)
+                    except NotKnownError as error:
+                        ended[kind] = error
+                        continue
+                    level = self._level(queries, latest)
+                    after = width(level)
+                    shrunk[kind].append(after / before if 0 < before < math.inf else 0.0)
+                    before = after
+                    if before <= tolerance:
                         return level, LawStatus.REACHED
-                    if level.is_cut:
-                        return level, LawStatus.LIMIT
-                    if widths[-1] > PAYING * widths[-3]:
-                        return level, LawStatus.STAGNATED
-                return level, LawStatus.LIMIT
+                    if latest[kind].is_cut:
+                        break
+                if level is None:
+                    raise next(iter(ended.values()))
+                if ended or latest[kind].is_cut:
+                    self._last[queries] = limits, level
+                is_still = all(math.prod(found[-2:]) > PAYING for found in shrunk.values() if found)
+                return level, LawStatus.STAGNATED if is_still and not ended else LawStatus.LIMIT
             except NotKnownError as error:
                 self._last[queries] = limits, error
                 raise
             finally:
-                if levels and levels[-1].is_cut:  # a question with more time shall find nothing coarse
-                    self._last[queries] = limits, levels.pop()
+                for step in [step for step, found in made.items() if found.is_cut]:
+                    del made[step]  # a question with more time shall find nothing coarse
                     self._open = None
 
-    def _has(self, number: int, queries: Queries, limits: Limits, clock: TimeLimit, meter: Meter) -> bool:
-        """Whether there is a level, or could be made, within the limits; an error where even the first is too large."""
-        levels = self._levels[queries]
-        if number == len(levels) > 0 and SLOWER * levels[-1].seconds > clock.left:
-            return False
+    def _planned(self, queries: Queries, limits: Limits, clock: TimeLimit) -> list[Step]:
+        if queries not in self._plans:
+            refinement = self._opened(queries, limits, clock)
+            ends = refinement.ends() if self.horizon is None else []
+            self._plans[queries] = refinement.steps(), refinement.graph.num_pairs, ends
+        return self._plans[queries][0]
+
+    def _opened(self, queries: Queries, limits: Limits, clock: TimeLimit) -> Refinement:
+        if self._open is None or self._open[0] != queries:
+            self._open = None  # before the next graph is made, the memory of the last one is free
+            graph = reached_pairs(self.branches, list(queries), limits.memory, clock.is_over)
+            self._open = queries, Refinement(graph, self.horizon)
+        return self._open[1]
+
+    def _level(self, queries: Queries, latest: dict[bool, Made]) -> Level:
+        """The latest steps of both kinds together."""
+        _, pairs, roots = self._plans[queries]
+        bytes_needed = max(found.bytes_needed for found in latest.values())
+        if False in latest:
+            roots = latest[False].bounds
+        if True in latest:
+            rows = zip(roots, latest[True].spectra, strict=True)
+            roots = [root._replace(spectrum=spectrum) for root, spectrum in rows]
+        return Level(max(len(root.points) for root in roots), pairs, roots, bytes_needed)
+
+    def _step(  # many parameters: which one, of what, and what it may take
+        self, step: Step, queries: Queries, limits: Limits, clock: TimeLimit, meter: Meter
+    ) -> Made:
+        """What a step found, now or before; an error where it does not fit the limits."""
+        made, pairs = self._made[queries], self._plans[queries][1]
+        what = f"frequencies up to {step.size} standard deviations" if step.of_waves else f"{step.size} points to each"
+        needed = made[step].bytes_needed if step in made else 0
         try:
-            if number < len(levels):
-                pairs, needed = levels[number].pairs, levels[number].bytes_needed
-            else:
-                if self._open is None or self._open[0] != queries:
-                    self._open = None  # before the next graph is made, the memory of the last one is free
-                    graph = reached_pairs(self.branches, list(queries), limits.memory, clock.is_over)
-                    self._open = queries, Refinement(graph, self.horizon)
-                refinement = self._open[1]
-                pairs, needed = refinement.graph.num_pairs, refinement.bytes_for(FEWEST * FACTOR**number)
-            if needed > limits.memory and number == 0:
+            if step not in made:
+                refinement = self._opened(queries, limits, clock)
+                needed = refinement.bytes_for(step)
+            if needed > limits.memory:
                 raise NotKnownError(
-                    f"the law lives on {pairs:,} pairs of states; even {FEWEST} points to each take {needed:,} bytes, "
+                    f"the law lives on {pairs:,} pairs of states; even {what} take {needed:,} bytes, "
                     f"more than the limit of memory allows ({limits.memory:,}); bounds from moments need no law"
                 )
-            if needed > limits.memory or number < len(levels):
-                return needed <= limits.memory
-            made = 0 if refinement.convex is None else number
-            for k in range(made, number + 1):  # another question may have taken the place of this one in between
-                started, points = time.monotonic(), FEWEST * FACTOR**k
-
-                def report(part: float, share: float = FACTOR ** (k - number), points: int = points) -> None:
-                    meter.update(share * part, f"{points:,} points")
-
-                try:
-                    roots = refinement.refine(points, clock.is_over, report)
-                except OutOfTimeError as error:
-                    raise OutOfTimeError(
-                        f"the law lives on {pairs:,} pairs of states; of {points} points to each, {error} in the "
-                        f"{limits.seconds:g} s that were given; bounds from moments need no law"
-                    ) from None
-        except BaseException as error:  # whatever ends it leaves a level half made
+            if step in made:
+                return made[step]
+            if refinement.seconds_for(step) > clock.left:
+                raise OutOfTimeError(f"the law lives on {pairs:,} pairs of states; {what} take more time than is left")
+            started = time.monotonic()
+            try:
+                found = refinement.make(step, clock.is_over, lambda part: meter.update(part, what))
+            except OutOfTimeError as error:
+                raise OutOfTimeError(
+                    f"the law lives on {pairs:,} pairs of states; of {what}, {error} in the "
+                    f"{limits.seconds:g} s that were given; bounds from moments need no law"
+                ) from None
+        except BaseException:  # whatever ends it leaves a step half made
             self._open = None
-            if number == 0 or not isinstance(error, OutOfTimeError):
-                raise
-            return False
-        levels.append(Level(points, pairs, roots, needed, time.monotonic() - started, clock.is_over()))
-        return True
+            raise
+        is_cut = clock.is_over() and not step.of_waves
+        made[step] = Made(*found, needed, time.monotonic() - started, is_cut)
+        return made[step]
 
     def _signs(self, queries: Sequence[GapQuery], level: Level | None) -> SignProbabilities:
         available = self.branches.model.available[: len(self.mean)]

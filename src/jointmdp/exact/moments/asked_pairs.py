@@ -15,8 +15,7 @@ from jointmdp.ground.errors import ModelError
 from jointmdp.ground.progress import Meter
 from jointmdp.model.derived_models import ReachedPart, reached_part, with_layers
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.tables import StateLike
-from jointmdp.model.terminal_states import idle_states
+from jointmdp.model.tables import StateLike, idle_states
 
 # Of the tolerance: the discounted probability below which a pair of states, or a state, is left out at first.
 LEAST_PAIR, LEAST_STATE = 1e-3, 1e-7

@@ -41,7 +41,7 @@ from jointmdp.ground.errors import ConvergenceWarning, ModelError
 from jointmdp.ground.progress import Meter
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import at_time
-from jointmdp.model.terminal_states import policy_kernel
+from jointmdp.model.tables import policy_kernel
 
 ROOM = 1e-6  # relative room that pays for computing the bounds themselves in float64
 

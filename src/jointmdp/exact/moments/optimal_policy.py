@@ -25,7 +25,7 @@ from jointmdp.ground.errors import ModelError
 from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import uniform_policy
-from jointmdp.model.terminal_states import idle_states, reachable
+from jointmdp.model.tables import idle_states, reachable
 
 SHOWN = 6  # states that a repr lists
 BETTER = 1e-12  # relative gain below which the search for U stops; the check that follows has room for it

@@ -19,7 +19,7 @@ from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
-from jointmdp.model.terminal_states import idle_states, paying_state, policy_kernel
+from jointmdp.model.tables import idle_states, paying_state, policy_kernel
 
 # Labels: the outside of a part, which stands for many states; several classes may come; nothing is paid any more. Other
 # classes count from 1.

@@ -47,8 +47,7 @@ from jointmdp.model.derived_models import with_time
 from jointmdp.model.gumbel_max import GumbelModel, warn_of_draws
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import checked_policy, depends_on_time, timed_policy
-from jointmdp.model.tables import StateLike
-from jointmdp.model.terminal_states import idle_states, paying_state, policy_kernel
+from jointmdp.model.tables import StateLike, idle_states, paying_state, policy_kernel
 
 
 @dataclass(frozen=True, eq=False, repr=False)

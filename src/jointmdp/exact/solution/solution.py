@@ -33,8 +33,7 @@ from jointmdp.ground.limits import DEFAULT_LIMITS, Limits, check_limits
 from jointmdp.model.derived_models import ReachedPart, with_time
 from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.tables import ActionLike, StateLike
-from jointmdp.model.terminal_states import steady_states
+from jointmdp.model.tables import ActionLike, StateLike, steady_states
 
 if TYPE_CHECKING:
     import xarray

@@ -46,7 +46,7 @@ from jointmdp.learning.runs import Learner
 from jointmdp.learning.walks import STEPS_AHEAD, Choice, Lanes, ListWalks, check_learnable, run_of
 from jointmdp.model.joint_mdp import JointMDP, digest
 from jointmdp.model.policies import as_policy
-from jointmdp.model.terminal_states import start_law
+from jointmdp.model.tables import start_law
 from jointmdp.simulation.simulators.simulator import Simulator
 
 FIRST = 256  # coordinates and pairs for which there is room at first; four times as much when needed: shapes compile

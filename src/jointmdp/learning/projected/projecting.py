@@ -52,8 +52,7 @@ from jointmdp.learning.projected.fixed_point import (
 from jointmdp.learning.projected.weighting import PairWeighting, own_weighting, restart_weighting, stationary_weighting
 from jointmdp.learning.runs import SamplingMethod
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.tables import ActionLike, StateLike
-from jointmdp.model.terminal_states import terminal_states
+from jointmdp.model.tables import ActionLike, StateLike, terminal_states
 
 BLOCK = 2**22  # pairs of coordinates looked at together
 # How near a fit comes to the best one. Distances to the truth are the sides of a right angle: the best is then known to

@@ -28,8 +28,7 @@ from jointmdp.ground import checks
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.tables import StateLike
-from jointmdp.model.terminal_states import policy_kernel, terminal_states
+from jointmdp.model.tables import StateLike, policy_kernel, terminal_states
 
 LEFT = 1e-13  # part of the weight that a step of the process may still change at the end
 SOLVED = 1e-13  # relative residual at which the linear solve stops

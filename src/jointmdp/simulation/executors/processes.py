@@ -28,6 +28,7 @@ from concurrent.futures import Future
 from typing import NamedTuple
 
 from jointmdp.ground import checks
+from jointmdp.ground.limits import cores
 from jointmdp.simulation.executors.executor import (
     AHEAD,
     Executor,
@@ -72,8 +73,7 @@ class Processes(Executor):
     """
 
     def __init__(self, workers: int | None = None, *, threads: int = 1, retries: int = 2) -> None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self.workers = checks.as_count("workers", cores if workers is None else workers)
+        self.workers = checks.as_count("workers", cores() if workers is None else workers)
         self.threads = checks.as_count("threads", threads)
         self.retries = checks.as_count("retries", retries, 0)
         self._pool: _Pool | None = None

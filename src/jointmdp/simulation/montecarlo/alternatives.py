@@ -19,7 +19,7 @@ from jointmdp.ground import checks
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.policies import as_policy, depends_on_time, looks_timed, timed_policy
-from jointmdp.model.terminal_states import start_law
+from jointmdp.model.tables import start_law
 from jointmdp.simulation.montecarlo.samples import ROUNDING_UNITS, Replications, Sampler
 from jointmdp.simulation.montecarlo.simulator_branches import OnEvent, QuerySampler
 from jointmdp.simulation.simulators.agents_with_memory import Situation, with_memories

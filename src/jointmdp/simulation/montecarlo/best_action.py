@@ -40,8 +40,8 @@ from jointmdp.simulation.executors import Executor, opened
 from jointmdp.simulation.montecarlo import confidence_intervals
 from jointmdp.simulation.montecarlo.alternatives import Alternatives, SimulationSettings, first_actions
 from jointmdp.simulation.montecarlo.compiled_branches import BlockSampler
-from jointmdp.simulation.montecarlo.replications import sample as sampled
 from jointmdp.simulation.montecarlo.samples import Replications
+from jointmdp.simulation.montecarlo.samples import sample as sampled
 from jointmdp.simulation.montecarlo.table_dynamics import as_table_policy
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
 

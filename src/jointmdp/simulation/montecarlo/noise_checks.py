@@ -28,8 +28,7 @@ from jointmdp.ground.errors import ModelError, NoiseWarning
 from jointmdp.simulation.executors.executor import Executor, Serial
 from jointmdp.simulation.montecarlo.alternatives import Alternatives, RunSampler
 from jointmdp.simulation.montecarlo.pairing import PAIRS_NOTHING, Pairing
-from jointmdp.simulation.montecarlo.replications import sample
-from jointmdp.simulation.montecarlo.samples import Replications
+from jointmdp.simulation.montecarlo.samples import Replications, sample
 from jointmdp.simulation.montecarlo.simulator_branches import OnEvent, QuerySampler
 from jointmdp.simulation.simulators.fingerprints import CLOSED, safe_fingerprint, walk
 from jointmdp.simulation.simulators.function_simulator import RunSimulator, WithNoise

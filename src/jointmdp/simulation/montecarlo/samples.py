@@ -3,15 +3,17 @@
 Each sample may be off by a *slack* of its own: what the end of the simulation left out, and rounding. Amounts are
 widened by it; a gap within its slack of 0 counts for and against every sign, so that the intervals stay true. A gap of
 exactly 0 is one in which nothing ever differed, and has no slack when nothing more can come.
+
+Replications are made in portions, each of them a task for an executor.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,6 +23,8 @@ from jointmdp.ground.answers import PlannedGap, SavedFace, as_dataset, words
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.intervals import Interval
+from jointmdp.ground.progress import Meter
+from jointmdp.simulation.executors.executor import Executor, Serial
 from jointmdp.simulation.montecarlo import confidence_intervals
 from jointmdp.simulation.montecarlo.confidence_intervals import Tails
 from jointmdp.simulation.simulators.simulator import Action, Snapshot
@@ -28,6 +32,9 @@ from jointmdp.simulation.simulators.simulator import Action, Snapshot
 if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
+
+TASKS = 128  # about how many a simulation is cut into: enough for dozens of workers, few enough to cost nothing
+LARGEST = 1024  # replications, so that early stops, progress and retries of long simulations stay cheap
 
 
 class BranchPath(NamedTuple):
@@ -340,3 +347,76 @@ class GapSample(SavedFace, PlannedGap):
         else:
             found = confidence_intervals.cvar_interval(self.gaps, alpha, *self._unseen)
         return found.widened(float(self.slack.max())).of(confidence_intervals.sample_cvar(self.gaps, alpha))
+
+
+# -- replications in portions ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Portion:
+    """Replications `first`, …, ``first + count − 1``."""
+
+    first: int
+    count: int
+    sharing: Sharing
+
+    def __repr__(self) -> str:
+        return f"replications {self.first} to {self.first + self.count - 1}"
+
+
+def portions_of(
+    first: int, count: int, sharing: Sharing, unit: int = 1, largest: float = math.inf, together: int = 1
+) -> Iterator[Portion]:
+    """``first, …, first + count − 1`` cut at multiples of a size that depends on the other settings alone.
+
+    A sampler that makes whole blocks of `unit` replications is asked for whole blocks, for as many as it makes
+    `together`.
+    """
+    wanted = max(1, int(min(LARGEST, largest, 2 ** max(0, (count // TASKS).bit_length() - 1))))
+    if together > 1:
+        wanted = int(min(largest, unit * together))
+    size, last = unit * max(1, wanted // unit), first + count
+    while first < last:
+        end = min(last, (first // size + 1) * size)
+        yield Portion(first, end - first, sharing)
+        first = end
+
+
+def samples(
+    sampler: Sampler,
+    first: int,
+    count: int,
+    sharing: Sharing,
+    executor: Executor | None = None,
+    *,
+    title: str = "",
+    largest: float = math.inf,
+) -> Iterator[Replications]:
+    """Replications `first`, …, ``first + count − 1``, portion by portion in order; stopping early wastes few.
+
+    With a `title` a progress bar shows the portions that all workers have done. No portion is larger than `largest`
+    where the sampler can make as few.
+    """
+    count, unit = checks.as_count("count", count), getattr(sampler, "portion", 1)
+    workers = executor or Serial()
+    together = getattr(sampler, "together", 1) if isinstance(workers, Serial) else 1
+    cut = list(portions_of(checks.as_count("first", first, 0), count, sharing, unit, largest, together))
+    with Meter(title) as meter:
+
+        def progress(done: int) -> None:
+            if title:
+                made = min(count, round(done / len(cut) * count))
+                meter.update(done / len(cut), f"{made:,} of {count:,}")
+
+        yield from workers.map(partial(_made, sampler), cut, progress=progress)
+
+
+def _made(sampler: Sampler, portion: Portion) -> Replications:
+    return sampler(portion.first, portion.count, portion.sharing)
+
+
+def sample(
+    sampler: Sampler, first: int, count: int, sharing: Sharing, executor: Executor | None = None, *, title: str = ""
+) -> Replications:
+    """All of `samples` in one, bit for bit ``sampler(first, count, sharing)``."""
+    return Replications.joined(list(samples(sampler, first, count, sharing, executor, title=title)))

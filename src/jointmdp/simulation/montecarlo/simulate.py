@@ -28,8 +28,7 @@ from jointmdp.simulation.montecarlo.alternatives import (
     first_actions,
     first_actions_and_policies,
 )
-from jointmdp.simulation.montecarlo.replications import sample
-from jointmdp.simulation.montecarlo.samples import BranchPath, GapSample, Replications
+from jointmdp.simulation.montecarlo.samples import BranchPath, GapSample, Replications, sample
 from jointmdp.simulation.simulators.function_simulator import as_named
 from jointmdp.simulation.simulators.simulator import Action
 

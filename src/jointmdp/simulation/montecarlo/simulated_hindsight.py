@@ -21,8 +21,7 @@ from jointmdp.ground.errors import ModelError
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulation.executors import Executor, opened
 from jointmdp.simulation.montecarlo.alternatives import MAX_SEED, Alternatives
-from jointmdp.simulation.montecarlo.replications import sample
-from jointmdp.simulation.montecarlo.samples import GapSample, Replications
+from jointmdp.simulation.montecarlo.samples import GapSample, Replications, sample
 from jointmdp.simulation.montecarlo.simulator_branches import QuerySampler, Replication
 from jointmdp.simulation.simulators.function_simulator import FunctionSimulator, FunctionState
 from jointmdp.simulation.simulators.noise import Noise

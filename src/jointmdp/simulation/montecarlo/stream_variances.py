@@ -37,7 +37,7 @@ from jointmdp.ground.progress import Meter
 from jointmdp.simulation.executors import Executor, opened
 from jointmdp.simulation.montecarlo import confidence_intervals
 from jointmdp.simulation.montecarlo.alternatives import Alternatives, RunSampler
-from jointmdp.simulation.montecarlo.replications import sample
+from jointmdp.simulation.montecarlo.samples import sample
 from jointmdp.simulation.simulators.noise import POLICY, START, Redraw, family, watcher
 from jointmdp.simulation.watching.recorded_draws import Sources, twins_installed
 

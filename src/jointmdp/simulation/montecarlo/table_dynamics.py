@@ -16,7 +16,7 @@ from jointmdp.ground.errors import ModelError
 from jointmdp.model.inverse_sampling import drawn_rows, interval_ends
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy, depends_on_time, timed_policy, uniform_policy
-from jointmdp.model.terminal_states import endless_state, terminal_states
+from jointmdp.model.tables import endless_state, terminal_states
 from jointmdp.simulation.montecarlo.compiled_branches import columns_of, of_branches
 
 FILLED = 2**16  # outcomes of a table that is filled up; larger ones would take memory, and compile rarely

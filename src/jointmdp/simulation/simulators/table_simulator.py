@@ -10,8 +10,7 @@ from jointmdp.ground.intervals import Interval
 from jointmdp.model.gumbel_max import warn_of_draws
 from jointmdp.model.inverse_sampling import drawn, interval_ends
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.tables import ActionLike, StateLike
-from jointmdp.model.terminal_states import start_law, terminal_states
+from jointmdp.model.tables import ActionLike, StateLike, start_law, terminal_states
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import Outcome, Simulator
 

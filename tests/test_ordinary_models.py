@@ -176,3 +176,36 @@ def test_bad_vectorised_functions(reward: Any, successor: Any, message: str) -> 
         jm.from_noise(
             reward, successor, [1, 2], [0.5, 0.5], num_states=2, num_actions=2, discount=0.9, is_vectorised=True
         )
+
+
+def test_a_data_frame_is_the_dictionaries() -> None:
+    pd = pytest.importorskip("pandas")
+    listed = {
+        "calm": {"wait": [(0.9, "calm", 1.0), (0.1, "busy", 1.0)], "act": [(1.0, "busy", 2.0)]},
+        "busy": {"wait": [(0.5, "calm", 0.0), (0.5, "gone", -3.0, True)]},
+    }
+    rows = [
+        (s, a, o[1], o[0], o[2], len(o) > 3)
+        for s, row in listed.items()
+        for a, outcomes in row.items()
+        for o in outcomes
+    ]
+    names = ["state", "action", "successor", "probability", "reward", "over"]
+    frame = pd.DataFrame(rows, columns=names)
+    one, other = jm.from_mdp(frame, None, 0.9), jm.from_mdp(listed, None, 0.9)
+    for name in ("probabilities", "rewards", "successors", "available"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    assert (one.state_names, one.action_names) == (other.state_names, other.action_names)
+    numbered = pd.DataFrame({"state": [0, 1], "action": [0, 0], "successor": [1, 0], "probability": [1.0, 1.0]})
+    assert jm.evaluate(jm.from_mdp(numbered, None, 0.5), [0, 0]).mean[0, 0] == 0
+    for wrong, said in (
+        (frame.drop(columns="probability"), "and no probability"),
+        (frame.rename(columns={"over": "reward"}), "each once"),
+        (frame.assign(reward=[1.0, None, 2.0, 0.0, -3.0]), "row 1 of the table of transitions has an empty cell"),
+        (frame.assign(over="no"), "over is 'no' in row 0"),
+        (frame.assign(probability=0.3), "probabilit"),
+    ):
+        with pytest.raises(jm.ModelError, match=said):
+            jm.from_mdp(wrong, None, 0.9)
+    with pytest.raises(jm.ModelError, match="give rewards=None"):
+        jm.from_mdp(frame, [[0.0]], 0.9)

@@ -1,9 +1,9 @@
 """Ordinary MDPs made joint: `from_mdp` and `from_gymnasium`.
 
 An ordinary MDP gives each action its outcomes ``(probability, reward, successor)`` and does not say how the outcomes of
-different actions go together: a coupling says it. Arrays ``[S, A, S]``, sparse matrices for each action, and
-dictionaries by state and action all become `ActionLaws`, the outcomes of every action in every state; then the coupling
-makes scenarios of them.
+different actions go together: a coupling says it. Arrays ``[S, A, S]``, sparse matrices for each action, dictionaries
+by state and action, and data frames all become `ActionLaws`, the outcomes of every action in every state; then the
+coupling makes scenarios of them.
 """
 
 import reprlib
@@ -25,6 +25,8 @@ from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import ModelTables, as_available
 
 Rows = list[dict[int, list[tuple[float, int, float, bool]]]]  # by state and action: p, successor, reward, is it over
+COLUMNS = ("state", "action", "successor", "probability")  # of a table of transitions
+DEFAULTS = {"reward": 0.0, "over": False}  # of columns that it need not have
 
 
 class OrdinaryModel(NamedTuple):
@@ -52,6 +54,10 @@ def ordinary_model(
         raise ModelError("transitions are those of an ordinary MDP, and this is a joint one: give what it was made of")
     if isinstance(getattr(transitions, "transitions", None), Mapping):
         transitions = transitions.transitions
+    if hasattr(transitions, "columns") and hasattr(transitions, "shape"):
+        if rewards is not None:
+            raise ModelError("a table of transitions has its rewards in a column; give rewards=None")
+        transitions = _of_frame(transitions)
     if isinstance(transitions, Mapping):
         if available is not None:
             raise ModelError("dictionaries list the actions that are available; leave available=None")
@@ -177,6 +183,29 @@ def listed_model(
     )
 
 
+def _of_frame(frame: Any) -> dict[Any, dict[Any, list[tuple[Any, ...]]]]:
+    """The rows of a data frame, one for each outcome, as dictionaries."""
+    given = list(frame.columns)
+    missing = [name for name in COLUMNS if name not in given]
+    if missing or len(set(given)) < len(given):
+        raise ModelError(
+            f"a table of transitions has the columns {', '.join(COLUMNS)}, and perhaps {' and '.join(DEFAULTS)}, each "
+            f"once; this one has {', '.join(map(str, given))}" + (f", and no {missing[0]}" if missing else "")
+        )
+    count = len(frame)
+    columns = [list(frame[name]) for name in COLUMNS]
+    columns += [list(frame[name]) if name in given else [value] * count for name, value in DEFAULTS.items()]
+    found: dict[Any, dict[Any, list[tuple[Any, ...]]]] = {}
+    for number, row in enumerate(zip(*columns, strict=True)):
+        state, action, *outcome = row
+        if any(value is None or value != value for value in row):
+            raise ModelError(f"row {number} of the table of transitions has an empty cell: {row}")
+        if outcome[3] not in (False, True):
+            raise ModelError(f"over is {outcome[3]!r} in row {number} of the table of transitions; it is true or false")
+        found.setdefault(state, {}).setdefault(action, []).append((outcome[1], outcome[0], *outcome[2:]))
+    return found
+
+
 def _listed(s: Any, a: Any, outcomes: Any, rewards: Any) -> list[tuple[float, Any, float, bool]]:
     """The outcomes of one action: probability, successor, reward, and whether the episode is over."""
     form = "{successor: probability} with rewards beside it, or [(probability, successor, reward), …]"
@@ -277,7 +306,9 @@ def from_mdp(  # many parameters: the parts of a model, and how to couple them
             of one SciPy sparse matrix ``[S, S]`` for each action. Or dictionaries,
             ``{state: {action: {successor: p}}}`` or ``{state: {action: [(p, successor, reward), …]}}`` with an optional
             fourth entry, whether the episode is over; states without actions are over, actions that a state does not
-            list are unavailable there, and outcomes stay in listed order.
+            list are unavailable there, and outcomes stay in listed order. Or a data frame
+            (pandas, polars) with a row for each outcome: ``state``, ``action``, ``successor``, ``probability``, and
+            perhaps ``reward`` and ``over``.
         rewards: ``[S, A]``, or ``[S, A, S]`` by successor (those of impossible successors are ignored), for sparse
             transitions also as one sparse matrix for each action; dictionaries beside dictionaries; None where the
             outcomes hold them.

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from jointmdp.exact.bellman.pair_step import RAREST
 from jointmdp.exact.bellman.pair_sweep import has_numba
 from jointmdp.exact.law.node_laws import NodeMeans, Side
 from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, summed
@@ -159,8 +160,11 @@ class Chains:
         child = np.where(e.child < 0, size, e.child)
         parts = e.shift**2, 2 * scale * e.shift * mean[child], scale**2 * square[child]
         missed = np.abs(summed(e.parent, e.weight * sum(parts), size) - square[:-1])
-        missed += 16 * self.up.rounding * summed(e.parent, e.weight * sum(np.abs(part) for part in parts), size)
+        sizes = sum(np.abs(part) for part in parts)
+        missed += 16 * self.up.rounding * summed(e.parent, e.weight * sizes, size)
         missed += 2 * summed(e.parent, e.weight * np.abs(e.shift), size) * self.means.error
+        is_rare = e.weight <= 2 * RAREST  # these may be far less likely still
+        missed += summed(e.parent[is_rare], (e.weight * sizes)[is_rare], size)
         return square[:-1], self.up.patience * float(missed.max())
 
     def _walk(  # many parameters: what is walked with, how far and how long

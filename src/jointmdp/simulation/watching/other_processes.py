@@ -363,7 +363,7 @@ LEARNS = (
     "the policy goes on learning, or keeps statistics of what it sees: freeze it (VecNormalize with training=False, no "
     "update in predict)"
 )
-MORE_CHOICES, MOST_SECONDS = 4_000, 0.5  # of a policy, after which it must choose as before
+MORE_CHOICES, CHOICE_SECONDS = 4_000, 0.5  # of a policy, after which it must choose as before
 Asked = Sequence[tuple[Any, Noise]]  # states and the noise of a choice in each
 
 
@@ -375,7 +375,7 @@ def choices(agent: Any, asked: Asked) -> list[bytes]:
 def choices_learned(agent: Any, asked: Asked) -> int:
     """After how many calls an agent chooses otherwise; 0 where it does not."""
     first, begun, calls = choices(agent, asked), time.monotonic(), 0
-    while asked and calls < MORE_CHOICES and time.monotonic() - begun < MOST_SECONDS:
+    while asked and calls < MORE_CHOICES and time.monotonic() - begun < CHOICE_SECONDS:
         calls += len(asked)
         if choices(agent, asked) != first:
             return calls
@@ -386,7 +386,7 @@ def others_choose(agent: Any, asked: Asked, codes: set[CodeType], seconds: float
     """Whether new processes make the same choices; a text says why that is not known."""
     if not may_differ(agent, codes):
         return Apart("")
-    if "torch" in sys.modules:  # an agent of Stable-Baselines3 chose otherwise there, and nothing was wrong
+    if "torch" in sys.modules:  # its networks may round otherwise in another process
         return "networks of PyTorch are not sent there"
     sent = parcel(partial(choices, agent, asked))
     if isinstance(sent, str):

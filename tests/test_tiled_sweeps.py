@@ -127,13 +127,13 @@ def test_a_full_disk_keeps_no_program_and_stops_nothing() -> None:
             raise OSError(28, "No space left on device")
         return 2 * value
 
-    assert numba_sweeps._run(loop, 5) == 10
+    assert numba_sweeps.run_loop(loop, 5) == 10
 
     def broken() -> None:
         raise OSError(5, "Input/output error")
 
     with pytest.raises(OSError, match="Input/output"):
-        numba_sweeps._run(broken)
+        numba_sweeps.run_loop(broken)
 
 
 @pytest.mark.slow

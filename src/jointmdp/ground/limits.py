@@ -4,6 +4,8 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -18,10 +20,10 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True)
 class Limits:
-    """What a law may take. Where that is not enough, the answer is as narrow as it got, and says so."""
+    """What an answer may take. Where that is not enough, it is as narrow as it got, and says so."""
 
     seconds: float | None = 60.0
-    """That refining it may take; None takes all the time there is."""
+    """That it may take; None takes all the time there is."""
     memory: int = 2 * 2**30
     """Bytes."""
 
@@ -72,6 +74,40 @@ class TimeLimit:
 def never() -> bool:
     """For work that takes as long as it takes."""
     return False
+
+
+_END = ContextVar("_END", default=math.inf)  # when the time is over
+_ROOM = ContextVar("_ROOM", default=math.inf)
+
+
+@contextmanager
+def kept(limits: Limits | None) -> Iterator[None]:
+    """Within this, solvers end in time, whatever their bounds say by then, and take no more memory."""
+    if limits is None:
+        yield
+        return
+    check_limits(limits)
+    end, room = _END.set(TimeLimit(limits.seconds).end), _ROOM.set(float(limits.memory))
+    try:
+        yield
+    finally:
+        _END.reset(end)
+        _ROOM.reset(room)
+
+
+def is_time_over() -> bool:
+    """Whether the time of the limits that are kept is over."""
+    return time.monotonic() > _END.get()
+
+
+def ends() -> bool:
+    """Whether time is limited at all."""
+    return _END.get() < math.inf
+
+
+def room_left(most: float = math.inf) -> float:
+    """Bytes that may be taken under the limits that are kept, and `most`."""
+    return min(_ROOM.get(), most)
 
 
 def within_time(parts: Iterable[tuple[Part, int]], total: int, is_over: IsOver) -> Iterator[Part]:

@@ -6,21 +6,24 @@ the scenario only fills up its row. There it pays 0 and stays where it is: nothi
 Here is also where episodes end and begin: terminal states, starts, and which states a policy can come to.
 """
 
+from __future__ import annotations
+
 import contextlib
 import inspect
 from collections.abc import Hashable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike
-from scipy.sparse import csgraph
 
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Bools, Floats, Ints, distinct
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 StateLike = Hashable  # an index, or a name: text, a tuple or any other fixed value
 ActionLike = Hashable
@@ -243,6 +246,8 @@ def policy_kernel(model: ModelTables, policy: Floats) -> sp.csr_array:
     rows = np.broadcast_to(np.arange(model.num_states)[:, None, None], weights.shape)
     taken = possible(model.probabilities, policy > 0)
     shape = (model.num_states, model.num_states)
+    import scipy.sparse as sp  # not where samples are drawn: it takes a while
+
     kernel = sp.csr_array((weights[taken], (rows[taken], model.successors[taken])), shape=shape)
     kernel.sum_duplicates()
     return kernel
@@ -308,6 +313,9 @@ def _reached(kernel: sp.csr_array, start: ArrayLike) -> Bools:
     # One more node leads to where it starts. All weights are 1: explicit zeros are steps too.
     indices = np.concatenate([kernel.indices, first])
     indptr = np.append(kernel.indptr, len(indices))
+    import scipy.sparse as sp
+    from scipy.sparse import csgraph
+
     links = sp.csr_array((np.ones(len(indices)), indices, indptr), shape=(size + 1, size + 1))
     seen = np.zeros(size + 1, dtype=bool)
     seen[csgraph.breadth_first_order(links, size, return_predecessors=False)] = True

@@ -39,6 +39,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, counted_once, distinct, expand, summed
+from jointmdp.ground.limits import OutOfTimeError, is_time_over
 from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.gumbel_pair_law import relative_error
 from jointmdp.model.joint_mdp import JointMDP
@@ -567,6 +568,11 @@ class PairLister:
             count += len(first) + int(is_alone.sum())
             if count > most_moves:
                 raise _TooManyError
+            if is_time_over():
+                raise OutOfTimeError(
+                    f"{count:,} moves of pairs of states or more are needed, and listing them took all the time that "
+                    "was given; Solve(...).reach(model, policy, states) counts them"
+                )
             child = distinct(np.append(moves.child[is_alone], child[first]))
             halves = child[child >= pairs]
             return halves if is_closed else np.append(self.opened(child[child < pairs]), halves)

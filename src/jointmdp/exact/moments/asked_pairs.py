@@ -12,6 +12,7 @@ import numpy as np
 from jointmdp.exact.bellman.pair_step import PairList, PairLister
 from jointmdp.ground.arrays import Bools, Floats, Ints, distinct, summed
 from jointmdp.ground.errors import ModelError
+from jointmdp.ground.limits import room_left
 from jointmdp.ground.progress import Meter
 from jointmdp.model.derived_models import ReachedPart, reached_part, with_layers
 from jointmdp.model.joint_mdp import JointMDP
@@ -73,7 +74,8 @@ def likely_part(model: JointMDP, policy: Floats, asked: Ints, least: float) -> R
 
 def pair_list(part: ReachedPart, idle: Bools, least: float, meter: Meter) -> tuple[ReachedPart, PairList]:
     """The pairs that the first steps lead to: all of them, or those of a weight of at least `least`."""
-    model, most = part.model, MEMORY // MOVE_BYTES
+    model, memory = part.model, int(room_left(MEMORY))
+    most = memory // MOVE_BYTES
     lister = PairLister(model, part.policy, idle, part.outside)
     found = lister.listed(_first_pairs(part, lister), most, is_closed=False) if part.layers is None else None
     if found is None and part.layers is None and model.discount < 1:
@@ -86,7 +88,7 @@ def pair_list(part: ReachedPart, idle: Bools, least: float, meter: Meter) -> tup
             found = lister.listed(codes[codes % lister.size != outside], most)
     if found is None:
         raise ModelError(
-            f"the states asked about lead to {len(part.states):,} states and to more pairs of them than {MEMORY:,} "
+            f"the states asked about lead to {len(part.states):,} states and to more pairs of them than {memory:,} "
             f"bytes hold ({most:,} moves between pairs); a larger relative_tolerance leaves out more, fewer states at "
             "a time reach less; where one state reaches nearly all others, simulate: simulate(model, policy, "
             "state, action, other)"

@@ -65,6 +65,7 @@ class Status(enum.Enum):
 
     CONVERGED = "the certified error is within the tolerance"
     STEP_LIMIT = "stopped at the step limit before the certified error met the tolerance"
+    TIME_LIMIT = "stopped at the time limit before the certified error met the tolerance"
     STAGNATED = "the residual is at the rounding floor of float64 and the tolerance lies below it"
     COMPLETED = "every requested step was taken"
 

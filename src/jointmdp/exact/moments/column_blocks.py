@@ -45,6 +45,7 @@ from jointmdp.exact.moments.default_solver import reached, residual_target, solv
 from jointmdp.exact.moments.pair_solver import (
     CHUNK,
     FLOOR_SHARE,
+    LEAST_CHUNK,
     PAIR_LIMIT,
     Solve,
     branch_shares,
@@ -58,6 +59,7 @@ from jointmdp.ground import archives, checks
 from jointmdp.ground.arrays import Floats, on_device
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.files import FilePath, make_folder, path_name
+from jointmdp.ground.limits import ends, is_time_over
 from jointmdp.ground.lost_processes import Survivor
 from jointmdp.ground.progress import Meter
 from jointmdp.model.joint_mdp import JointMDP, digest
@@ -192,8 +194,8 @@ def _swept(block: OneDevice | ManyDevices, aim: Callable[[float], float], max_sw
     seconds = math.inf if saver is None or saver.store is None else saver.store.seconds
     done, residual, largest = (0, math.inf, 0.0) if saver is None else saver.resumed()
     first, before, saved_at, saved = math.inf, math.inf, time.monotonic(), done
-    while done < max_sweeps and not residual <= aim(largest):
-        count = min(CHUNK, max_sweeps - done)
+    while done < max_sweeps and not residual <= aim(largest) and not (done and is_time_over()):
+        count = min(LEAST_CHUNK if ends() else CHUNK, max_sweeps - done)
         residual, largest, waited = block.run(count, time.monotonic() - saved_at)
         done += count
         first = residual if math.isinf(first) else first

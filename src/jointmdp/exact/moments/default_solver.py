@@ -32,6 +32,7 @@ from jointmdp.exact.moments.single_branch import solve_single_branch
 from jointmdp.exact.moments.stored_moments import FoundMoments, GapErrors, StateMoments
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import UNIT, Floats, Ints, float64, on_device
+from jointmdp.ground.limits import OutOfTimeError, is_time_over
 from jointmdp.ground.progress import Meter
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import at_time
@@ -122,7 +123,7 @@ def solve(model: JointMDP, policy: Floats, method: Solve, order: int = 2) -> Fou
         higher, more, is_reached = solve_higher(errors, policy, D, order, method)
         sweeps += more
         if not is_reached:
-            status = Status.STEP_LIMIT
+            status = Status.TIME_LIMIT if is_time_over() else Status.STEP_LIMIT
     held = (branch.state.rewards, errors.v, D, branch.variance, errors.mean + branch.state.offset[:, None])
     moments = StateMoments(model, policy, *held, GapErrors(errors.values, pair_errors), higher, method)
     return FoundMoments(moments, certificate, status, sweeps)
@@ -142,6 +143,8 @@ def reached(certificate: Certificate, errors: StateErrors, tolerance: float, is_
     scale = max(errors.largest_variance, (LEAST_STD * paid * state.span) ** 2, LEAST_SCALE)
     if certificate.covariance_error <= tolerance * scale:
         return Status.CONVERGED
+    if is_time_over():
+        return Status.TIME_LIMIT
     return Status.STEP_LIMIT if is_at_limit else Status.STAGNATED
 
 
@@ -173,6 +176,11 @@ def solve_horizon(model: JointMDP, policy: Floats, horizon: int, order: int = 2)
     with Meter("backward sweeps") as meter:
         for step in range(horizon):
             t = horizon - 1 - step  # when this one is taken
+            if is_time_over():
+                raise OutOfTimeError(
+                    f"{step:,} of {horizon:,} backward sweeps were made in the time that was given, and what comes "
+                    "before them is not known"
+                )
             if policy.ndim == 3 and t > 0:
                 tables = tables._replace(policy=on_device(policy[t]))
                 kernel = pair_sweep.pair_kernel(model, policy[t])

@@ -37,6 +37,7 @@ from jointmdp.exact.moments.certificates import CHECK_ROOM, UNDERFLOW, StateErro
 from jointmdp.exact.moments.single_branch import Solver
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Floats, Ints, on_device
+from jointmdp.ground.limits import ends, is_time_over
 from jointmdp.ground.progress import Meter
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import checked_policy
@@ -122,11 +123,11 @@ def solve_pairs(  # many parameters: a recursion, where to start and when to sto
     attempts: list[Attempt] = []
     decay = 0.0
     while done < max_sweeps:
-        count = min(_to_come(left, target, decay), max_sweeps - done)
+        count = min(_to_come(left, target, decay), max_sweeps - done, LEAST_CHUNK if ends() else CHUNK)
         left = plain.run(count)
         done += count
         first = left if math.isinf(first) else first
-        if left <= target:
+        if left <= target or is_time_over():
             break
         meter.update(swept_share(first, left, target), f"residual {left:.1e}, target {target:.1e}")
         decay = math.log(before / left) / count if left < before < math.inf else 0.0
@@ -264,7 +265,7 @@ def _meet(  # many parameters: as `solve_pairs`
     if solver is None:
         return C, left, diagonal_solver.MOST_STEPS // 2, False
     start, taken = left, solver.of_response.steps // 2
-    while left > target and taken < max_sweeps:
+    while left > target and taken < max_sweeps and not is_time_over():
         C, after, more = diagonal_solver.improve(solver, problem, C, target, is_symmetric)
         taken += more
         if not after < left * math.exp(-decay * more):
@@ -309,7 +310,7 @@ def _krylov(  # many parameters: as `solve_pairs`
     """
     state, start, misses, patience = _start(problem, C), left, 0, 1 if is_brief else 2
     decay = max(decay, math.log(left / target) / WORTHWHILE) if is_brief else decay
-    while left > target and misses < patience and 2 * int(state.step) < max_sweeps:
+    while left > target and misses < patience and 2 * int(state.step) < max_sweeps and not is_time_over():
         state = _advance(problem, state, target, KRYLOV_CHUNK)
         worst = float(state.worst)
         is_paying = worst < left * math.exp(-decay * KRYLOV_COST * KRYLOV_CHUNK)

@@ -27,6 +27,7 @@ from jointmdp.exact.moments.stored_moments import FoundMoments, GapEstimate, gap
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import UNIT, Floats, Ints
 from jointmdp.ground.errors import ModelError, NotKnownError
+from jointmdp.ground.limits import is_time_over
 from jointmdp.ground.progress import Meter
 from jointmdp.model.derived_models import ReachedPart
 from jointmdp.model.joint_mdp import JointMDP
@@ -193,7 +194,7 @@ def solve_asked(model: JointMDP, policy: Floats, asked: Ints, method: Solve) -> 
                 if found is None:
                     raise
                 break  # finer takes more memory than there is: what is known stands, with its certificate
-            if found.moments.part.layers is None or found.status is Status.CONVERGED:
+            if found.moments.part.layers is None or found.status is Status.CONVERGED or is_time_over():
                 break
             least /= FINER
     assert found is not None
@@ -215,7 +216,8 @@ def _solve_part(
     paid = float(np.max(np.abs(branch.state.rewards)))
     least_variance = max((LEAST_STD * paid * branch.state.span) ** 2, LEAST_SCALE)
     is_met = moments.worst_error(SMALL, least_variance) <= tolerance
-    status = Status.CONVERGED if is_met else Status.STEP_LIMIT if sweeps >= method.max_sweeps else Status.STAGNATED
+    missed = Status.STEP_LIMIT if sweeps >= method.max_sweeps else Status.STAGNATED
+    status = Status.CONVERGED if is_met else Status.TIME_LIMIT if is_time_over() else missed
     return FoundMoments(moments, certificate, status, sweeps)
 
 
@@ -273,7 +275,7 @@ class _Recursion:
             done += LOOK
             aim = max(target, self.relative * float(np.max(np.abs(x))) / 8)
             self.meter.update(0.0, f"{len(x):,} pairs, residual {left:.1e}, target {aim:.1e}")
-            if left <= aim:
+            if left <= aim or is_time_over():
                 break
             rate = math.log(before / left) / LOOK if left < before < math.inf else 0.0
             is_slow = before < math.inf and rate * LONG < math.log(left / aim)
@@ -295,7 +297,7 @@ class _Recursion:
             for _ in range(MOST_FROM_ABOVE // LOOK):
                 before = K
                 K, _ = self.sweeps(raised, K, LOOK)
-                if np.all(SHARP * before < K):
+                if np.all(SHARP * before < K) or is_time_over():
                     break
         else:
             uniform = math.inf

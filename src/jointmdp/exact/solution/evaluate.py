@@ -43,6 +43,7 @@ from jointmdp.ground.answers import ResultFace
 from jointmdp.ground.arrays import Floats, float64
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.files import write_csv
+from jointmdp.ground.limits import Limits, kept, room_left
 from jointmdp.model.derived_models import with_time
 from jointmdp.model.gumbel_max import GumbelModel, warn_of_draws
 from jointmdp.model.joint_mdp import JointMDP
@@ -173,12 +174,19 @@ def evaluate(
     horizon: int | None = ...,
     states: Iterable[StateLike] | None = ...,
     minimise: bool = ...,
+    limits: Limits | None = ...,
 ) -> Any: ...
 
 
 @overload
 def evaluate(
-    model: JointMDP, policy: Any, method: Solve | None = ..., *, order: Literal[1], minimise: bool = ...
+    model: JointMDP,
+    policy: Any,
+    method: Solve | None = ...,
+    *,
+    order: Literal[1],
+    minimise: bool = ...,
+    limits: Limits | None = ...,
 ) -> MeanReturns: ...
 
 
@@ -192,6 +200,7 @@ def evaluate(
     horizon: int | None = ...,
     states: Iterable[StateLike] | None = ...,
     minimise: bool = ...,
+    limits: Limits | None = ...,
 ) -> Solution: ...
 
 
@@ -204,6 +213,7 @@ def evaluate(
     horizon: int | None = None,
     states: Iterable[StateLike] | None = None,
     minimise: bool = False,
+    limits: Limits | None = None,
     **unknown: Never,
 ) -> Solution | PolicyReturns | MeanReturns:
     """The joint moments of the returns of all actions under `policy`, with their certificate and status.
@@ -224,9 +234,24 @@ def evaluate(
             docs/large-models.md.
         minimise: rewards are costs, and the lowest return is the best. Moments are those of the costs; a gap is how
             much less an action costs, so that positive still means better; see docs/signs.md.
+        limits: seconds and bytes that it may take; none by default. Where time ends first, the answer is what is known
+            by then, with its certificate and the status `TIME_LIMIT`; an error where nothing is known yet, or where the
+            memory does not hold it.
     """
     checks.refuse_keywords(unknown, evaluate)
     _check_question(model, method)
+    with kept(limits):
+        if limits is not None and (isinstance(method, Sharded | Iterate) or _named_policies(model, policy)):
+            raise ModelError(
+                "limits=Limits(...) are kept by Solve() for one policy; Sharded(store=…) goes on from a checkpoint, "
+                "Iterate(max_steps=…) counts steps, and whole policies are solved when a gap is asked for"
+            )
+        return _evaluated(model, policy, method, order, horizon, states, minimise)
+
+
+def _evaluated(  # many parameters: those of `evaluate`
+    model: JointMDP, policy: Any, method: Any, order: int, horizon: int | None, states: Any, minimise: bool
+) -> Solution | PolicyReturns | MeanReturns:
     if named := _named_policies(model, policy):
         return _evaluate_policies(model, named, method, order, horizon, states, bool(minimise))
     horizon = None if horizon is None else checks.as_count("horizon", horizon)
@@ -479,7 +504,7 @@ def _needs_lean(model: JointMDP, method: Solve) -> bool:
             f"returns up to {largest:g} have squares beyond the range of single precision; rescale rewards to a size "
             "near 1, or leave precision out"
         )
-    room, word = _device_memory(), WORDS[precision].itemsize
+    room, word = room_left(_device_memory()), WORDS[precision].itemsize
     lean = LEAN_ARRAYS + (MORE_IN_TIME if model.sharing == "time" else 0.0)
     S = model.num_states
     if lean * word * S**2 > room:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from oracle_law import exact_law
-from test_laws import MEMORY, Stoppable, continuous, ending
+from test_laws import LATTICE, MEMORY, SPARSE, Stoppable, check, continuous, ending
 from zoo import SHARINGS, build
 
 import jointmdp as jm
@@ -165,3 +165,33 @@ def test_questions_about_an_inventory_share_their_work() -> None:
     tail = gap.cvar(0.05, simulate=True)
     assert tail.width <= 0.01 * gap.std
     assert max(tail.lower, tail.simulated.lower) <= min(tail.upper, tail.simulated.upper)
+
+
+def hold_exact_laws(seeds: range) -> int:
+    """Random models with futures that end, of all scales and discounts: how many levels held their exact laws."""
+    levels = 0
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        discount, sharing = float(rng.choice([0.01, 0.1, 0.5, 0.9, 0.99, 0.999])), SHARINGS[seed % 3]
+        scattered = rng.normal(size=60) * 10.0 ** rng.integers(-3, 4, 60)
+        amounts = (LATTICE, SPARSE, scattered)[rng.integers(3)]
+        scale = 2.0 ** int(rng.integers(-40, 40))
+        pays = ((0.0, 0.0), (0.0, 1.0), (-1.0, 1.0), (2.0, 2.0))[rng.integers(4)]
+        scaled, plain = tuple(pay * scale for pay in pays), bool(rng.integers(2))
+        made = ending(seed, sharing, discount, amounts * scale, pays=scaled, deterministic=plain)
+        truth = exact_law(made.case, 0, 0, 1, made.steps, made.pay)
+        gap = Stoppable(build(made.case), made.case.policy)
+        size = float(max(abs(truth.values[0]), abs(truth.values[-1])))
+        if len(truth.values) > 20_000 or not gap.refinement.means.spread[0] > 1e-9 * size:
+            continue
+        for highest in (8, 30, 100):
+            check(gap.up_to(highest), truth)
+            levels += 1
+    return levels
+
+
+@pytest.mark.parametrize(
+    "block", [pytest.param(i, marks=pytest.mark.long if i else pytest.mark.slow) for i in range(100)]
+)
+def test_exact_laws_are_held(block: int) -> None:
+    assert hold_exact_laws(range(24 * block, 24 * (block + 1))) > 10

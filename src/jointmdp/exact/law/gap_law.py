@@ -524,7 +524,9 @@ class Laws:
     ) -> Made:
         """What a step found, now or before; an error where it does not fit the limits."""
         made, pairs = self._made[queries], self._plans[queries][1]
-        what = f"frequencies up to {step.size} standard deviations" if step.of_waves else f"{step.size} points to each"
+        what = (
+            f"frequencies up to {step.size} per standard deviation" if step.of_waves else f"{step.size} points to each"
+        )
         needed = made[step].bytes_needed if step in made else 0
         try:
             if step not in made:

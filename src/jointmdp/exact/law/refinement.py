@@ -22,6 +22,7 @@ FEWEST, FACTOR = 64, 3
 POINT_BYTES = 260  # that a point of a node takes: laws of two levels, and what guides them
 ENTRY_BYTES = 300  # that a point takes which an edge moves
 NODE_BYTES = 600
+SHIFT_BYTES = 500  # that a distinct reward takes where chains are walked
 BASE_BYTES = 2**20
 MOST_LEVELS = 6
 LOWEST, WAVES = 30, 4  # the highest frequency at first, times the standard deviation, and how often it is raised
@@ -116,7 +117,7 @@ class Step(NamedTuple):
     of_waves: bool
     """Whether of the characteristic function."""
     size: int
-    """Points to a node, or the highest frequency times the standard deviation."""
+    """Points to a node, or the highest frequency per standard deviation."""
 
 
 class Refinement:
@@ -194,7 +195,8 @@ class Refinement:
         fixed = BASE_BYTES + NODE_BYTES * self.graph.num_nodes + 100 * len(self.graph.edges.parent)
         if step.of_waves:
             chains, steps = self.chains.plan(*self._reach(step.size))
-            return max(self.graph.bytes_made, fixed + 100 * chains * steps * self.graph.num_roots)
+            found = 100 * chains * steps * self.graph.num_roots
+            return max(self.graph.bytes_made, fixed + found + SHIFT_BYTES * len(self.chains.shifts))
         most = self.most(step.size)
         sizes = self.up.sizes(most)
         largest = 0

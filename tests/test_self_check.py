@@ -113,6 +113,7 @@ def hostile_endless(seed: int) -> RandomModel:
     return padded(RandomModel(p, R, N, float(rng.choice([0.3, 0.9, 0.999])), pi, sharing, None), *SHAPE)
 
 
+@pytest.mark.filterwarnings("ignore:.*replications of .* more seconds")  # where other work is beside this
 @pytest.mark.parametrize("make", daily([hostile_ending, hostile_endless]))
 def test_no_two_answers_exclude_each_other(make: object) -> None:
     assert callable(make)

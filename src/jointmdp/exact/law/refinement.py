@@ -29,7 +29,8 @@ LOWEST, WAVES = 30, 4  # the highest frequency at first, times the standard devi
 MOST_ROOTS, ALIKE = 8, 3.0  # of one characteristic function, and how many times their deviations may differ
 QUICK = 10**6  # entries of the first points up to which they come first
 SLOWEST = 600.0  # seconds from which on no characteristic function is begun
-PER_EDGE = 2e-8  # seconds that an edge takes in one product, until it has been measured
+PER_EDGE = 2e-8  # seconds that an edge takes in one product, about
+PER_PRODUCT = 6e-5  # and the product itself
 PER_WAVE = 1e-8  # and a frequency at each of the places where the kernel is looked at
 PER_ENTRY = 1e-5  # and a point that an edge moves, in a cycle
 SLOWER = 4.0  # times that a level takes of the one before, about
@@ -137,7 +138,7 @@ class Refinement:
         self.both: list[NodeLaws | None] = [None, None]
         self.made = 0  # steps with points
         self.last_seconds = 0.0  # of them
-        self.pace = PER_EDGE
+        self.pace = 1.0  # how many times as long this graph takes as was thought
         self._chains: Chains | None = None
         self._tails: list[Tails] = []
 
@@ -170,7 +171,8 @@ class Refinement:
         """What a characteristic function would take."""
         highest, window = self._reach(size)
         chains, steps = self.chains.plan(highest, window)
-        return chains * steps * (len(self.graph.edges.parent) * self.pace + highest * window * PER_WAVE)
+        each = len(self.graph.edges.parent) * PER_EDGE + highest * window * PER_WAVE + PER_PRODUCT
+        return (chains + 3) * steps * each * self.pace
 
     @property
     def chains(self) -> Chains:
@@ -218,8 +220,7 @@ class Refinement:
         started = time.monotonic()
         if step.of_waves:
             spectra = self.transform(step.size, is_over, report)
-            chains, steps = self.chains.plan(*self._reach(step.size))
-            self.pace = (time.monotonic() - started) / (chains * steps * len(self.graph.edges.parent))
+            self.pace *= (time.monotonic() - started) / self._seconds_for(step.size)
             return [], spectra
         wanted = round(math.log(step.size / FEWEST, FACTOR))
         for k in range(self.made, wanted + 1):  # another question may have taken the place of this one in between
